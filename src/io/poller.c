@@ -200,6 +200,7 @@ static struct io_posted ring_take(struct io_channel *ch, uint64_t freed[GN_IO_OP
 	const struct io_posted posted = ch->posted[ch->head++ & ch->mask];
 
 	freed[posted.op] += posted.len_bytes;
+	io_poller_count(ch->poller, -1);
 	return posted;
 }
 
@@ -260,7 +261,8 @@ static void poller_release(struct io_poller *poller, const uint64_t freed[GN_IO_
 uint32_t io_poller_poll(struct io_poller *poller, uint32_t batch, struct gn_io_queue *self)
 {
 	uint64_t freed[GN_IO_OPS] = {0};
-	int n = gn_cq_poll(poller->cq, poller->wcs, (int)(batch < IO_POLL_WCS ? batch : IO_POLL_WCS));
+	int n = gn_cq_poll(poller->cq, poller->wcs,
+			   (int)(batch < IO_POLL_WCS ? batch : IO_POLL_WCS));
 
 	counter_add(&poller->stats.polls, 1);
 	if (n <= 0) {
