@@ -32,6 +32,7 @@ struct io_client {
 	struct io_run *run;
 	struct io_process *process;
 	struct gn_io_queue *queue;
+	struct gn_source *source; /* with a rate */
 	struct gn_io_mem *mem; /* NULL: the buffers are not registered */
 	uint8_t *buffers;
 	struct gn_io_req *reqs;
@@ -149,6 +150,7 @@ static int make_requests(struct io_client *c)
 	const struct bench_io_opts *o = &c->run->opts;
 	const size_t bytes = (size_t)c->depth * o->block_bytes;
 	struct io_process *p = c->process;
+	int rc;
 
 	c->reqs = gn_alloc(c->depth * sizeof(*c->reqs), 64);
 	c->sges = gn_alloc(c->depth * sizeof(*c->sges), 0);
@@ -157,12 +159,11 @@ static int make_requests(struct io_client *c)
 	c->buffers = gn_alloc(bytes, GN_PAGE);
 	if (!c->reqs || !c->sges || !c->idle || !c->began_ns || !c->buffers)
 		return -ENOMEM;
-	if (o->mr == BENCH_IO_MR_REGISTERED) {
-		const int rc = gn_io_mem_register(p->io, c->buffers, bytes, &c->mem);
-
-		if (rc)
-			return rc;
-	}
+	rc = o->mr != BENCH_IO_MR_REGISTERED ?
+		     0 :
+		     gn_io_mem_register(p->io, c->buffers, bytes, &c->mem);
+	if (rc)
+		return rc;
 	for (uint32_t i = 0; i < c->depth; i++) {
 		uint8_t *buffer = c->buffers + (size_t)i * o->block_bytes;
 
@@ -174,7 +175,8 @@ static int make_requests(struct io_client *c)
 		c->idle[i] = &c->reqs[i];
 	}
 	c->n_idle = c->depth;
-	return gn_io_queue_create(p->io, c->depth, &c->queue);
+	rc = gn_io_queue_create(p->io, c->depth, &c->queue);
+	return rc || !o->rate ? rc : gn_io_queue_source(c->queue, &c->source);
 }
 
 static int touch_region(struct io_client *c);
@@ -313,17 +315,12 @@ static inline int submit(struct io_client *c, uint32_t n)
 	return 0;
 }
 
-/* Waits until some end. */
-static inline int await(struct io_client *c, uint64_t deadline_ns)
+/* n requests, behind the idle ones, have ended. */
+static inline int take(struct io_client *c, int n)
 {
 	struct gn_io_req **ended = c->idle + c->n_idle;
-	const int n = gn_io_wait(c->queue, ended, c->depth - c->n_idle, deadline_ns);
 	int rc = 0;
 
-	if (unlikely(n == -EAGAIN))
-		gn_yield(); /* other threads use all staging buffers */
-	if (unlikely(n < 0))
-		return n == -EINTR || n == -EAGAIN ? 0 : n;
 	if (c->base.run->simulated)
 		take_sample(c); /* which takes no virtual time */
 	for (int i = 0; i < n; i++) {
@@ -340,6 +337,27 @@ static inline int await(struct io_client *c, uint64_t deadline_ns)
 	if (!c->base.run->simulated)
 		load_done(&c->base, (unsigned)n, 0);
 	return rc;
+}
+
+/* Waits until some end. */
+static inline int await(struct io_client *c, uint64_t deadline_ns)
+{
+	const int n = gn_io_wait(c->queue, c->idle + c->n_idle, c->depth - c->n_idle, deadline_ns);
+
+	if (unlikely(n == -EAGAIN))
+		gn_yield(); /* other threads use all staging buffers */
+	if (unlikely(n < 0))
+		return n == -EINTR || n == -EAGAIN ? 0 : n;
+	return take(c, n);
+}
+
+/* Takes those that have ended, and returns how many. */
+static int take_ended(struct io_client *c, int *rc)
+{
+	const int n = gn_io_poll(c->queue, c->idle + c->n_idle, c->depth - c->n_idle);
+
+	*rc = n < 0 ? load_check(c->base.run, n, "polling") : n ? take(c, n) : 0;
+	return n;
 }
 
 static int await_or_fail(struct io_client *c)
@@ -394,8 +412,13 @@ static int run_bursts(struct io_client *c)
 	return rc;
 }
 
+/*
+ * Requests are due at a rate, as in an event loop: the thread sleeps until one is due or has ended,
+ * while the engine's service thread looks for completions.
+ */
 static int run_rate(struct io_client *c)
 {
+	struct gn_wait_item item = gn_wait_on(c->source);
 	int rc = 0;
 
 	c->due_ns = gn_now_ns() + c->interval_ns * (c->base.number + 1) / c->base.proc->n_clients;
@@ -406,20 +429,12 @@ static int run_rate(struct io_client *c)
 		for (; n < c->n_idle && c->due_ns <= now_ns; c->due_ns += c->interval_ns)
 			prepare(c, c->idle[n++], c->due_ns);
 		rc = submit(c, n);
-		if (rc)
-			break;
-		if (c->n_idle < c->depth) {
-			const uint64_t until_ns =
-				c->n_idle && c->due_ns < c->base.deadline_ns ? c->due_ns :
-									       c->base.deadline_ns;
+		if (!rc && (c->n_idle == c->depth || !take_ended(c, &rc)) && !rc) {
+			const uint64_t until_ns = c->n_idle ? c->due_ns : c->base.deadline_ns;
 
-			rc = await(c, until_ns);
-			if (rc == -ETIMEDOUT && until_ns == c->due_ns)
-				rc = 0;
-			if (rc)
-				load_check(c->base.run, rc, "waiting for requests");
-		} else if (c->due_ns > gn_now_ns()) {
-			gn_sleep_us((c->due_ns - gn_now_ns()) / 1000 + 1);
+			rc = gn_wait(&item, 1, until_ns, "requests");
+			rc = rc >= 0 || rc == -EINTR || (rc == -ETIMEDOUT && c->n_idle) ? 0 : rc;
+			load_check(c->base.run, rc, "waiting for requests");
 		}
 		load_between(&c->base);
 	}
@@ -435,6 +450,17 @@ static int io_run_requests(struct load_client *base)
 }
 
 /* ---- the limit ---- */
+
+static int io_rest(struct load_client *base)
+{
+	struct io_client *c = io_client_of(base);
+	int rc = 0;
+
+	base->deadline_ns = gn_deadline_us(LOAD_OP_US);
+	while (!rc && c->n_idle < c->depth && !*base->interrupted)
+		rc = await_or_fail(c);
+	return *base->interrupted ? -EINTR : rc;
+}
 
 static bool is_lent(const struct io_run *run, const uint8_t *region)
 {
@@ -496,8 +522,9 @@ static int io_limit(struct load_client *base, uint64_t block_ns, struct block *o
 {
 	struct io_client *c = io_client_of(base);
 	uint64_t since_ns;
-	int rc = 0;
+	int rc;
 
+	rc = io_rest(base); /* which has the requests that the copies use */
 	out->group_ops = base->kind->group_ops(base);
 	since_ns = gn_now_ns();
 	while (!rc && out->ns < block_ns && !load_gives_up(base)) {
@@ -513,17 +540,6 @@ static int io_limit(struct load_client *base, uint64_t block_ns, struct block *o
 }
 
 /* ---- apart from what is measured ---- */
-
-static int io_rest(struct load_client *base)
-{
-	struct io_client *c = io_client_of(base);
-	int rc = 0;
-
-	base->deadline_ns = gn_deadline_us(LOAD_OP_US);
-	while (!rc && c->n_idle < c->depth && !*base->interrupted)
-		rc = await_or_fail(c);
-	return *base->interrupted ? -EINTR : rc;
-}
 
 /* Every page of the region once, so that it is mapped. */
 static int touch_region(struct io_client *c)
@@ -579,13 +595,12 @@ static void io_count(const struct load_client *base, struct load_sums *out)
 	struct timespec cpu;
 
 	*out = base->own;
-	if (!base->run->simulated) {
+	if (!base->run->simulated)
 		out->ops = base->ended;
-		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
-		out->cpu_ns = (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec;
-	}
 	if (base->number != base->proc->first_client || gn_io_stats(c->process->io, &stats))
 		return;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+	out->cpu_ns = (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec;
 	out->calls = stats.requests[GN_IO_READ] + stats.requests[GN_IO_WRITE];
 	out->wrs = stats.wrs;
 	out->doorbells = stats.doorbells;

@@ -72,7 +72,7 @@ struct load_sums {
 	/* The I/O engine's. */
 	uint64_t events, polls, empty_polls, wakeups, held_back;
 	uint64_t inflight_bytes, inflight_samples; /* the sum of so many samples */
-	uint64_t cpu_ns;			   /* processes: of the client's thread */
+	uint64_t cpu_ns;			   /* processes: of all threads */
 };
 
 extern const char *const load_presets[]; /* gannet, paper */
@@ -305,7 +305,7 @@ struct load_result {
 	/* Simulated: of a request in the caches of all cards; of one that node 0 served. */
 	double misses, served_misses;
 	double interrupts; /* simulated: of the clients' machines, per operation */
-	double cpu_ns;	   /* of the clients, per operation */
+	double cpu_ns;	   /* … and their time */
 	uint64_t inflight_max;
 	uint64_t events, trace_hash; /* simulated */
 	double wall_seconds;	     /* simulated: that it took */

@@ -11,6 +11,7 @@
 #include "procs.h"
 
 #define START_US   10000000u /* for all processes to start, and to end */
+#define LISTEN_US  60000000u /* for server 0 to fill its memory and listen */
 #define STOP_US	   2000000u  /* … to end, after a signal */
 #define LOOK_US	   1000u
 #define PORT_FIRST 20000u
@@ -256,7 +257,7 @@ int procs_start_server(struct procs *p)
 {
 	const int rc = bench_spawn("--bench-load", p->pair.fd, &p->pair.pid);
 
-	return rc ? rc : pair_wait(&p->pair);
+	return rc ? rc : pair_wait_us(&p->pair, LISTEN_US);
 }
 
 int procs_start(struct procs *p)
@@ -349,7 +350,6 @@ static void sum_up(const struct load_run *run, const struct load_served *served,
 		r->run.p999_ns = (double)gn_hist_percentile(&latency_ns, 99.9);
 	}
 	r->run.has_counters = true;
-	r->cpu_ns = sums->cpu_ns ? (double)sums->cpu_ns / ops : NAN;
 	r->client_wrs = (double)sums->wrs / ops;
 	r->cqes = (double)sums->cqes / ops;
 	r->doorbells = (double)sums->doorbells / ops;

@@ -9,6 +9,7 @@
 
 #define AT(member) .to = offsetof(struct io_request, member)
 
+#define WINDOW	   7000000u /* the library's */
 #define REGION	   (1ull << 30)
 #define REGION_SIM (64ull << 20) /* of the simulated machines' own memory */
 
@@ -134,6 +135,7 @@ const struct command command_bench_io = {
 	.run = bench_io_main,
 	OPTIONS(options, struct io_request,
 		.opts = {.block_bytes = 4096,
+			 .window = WINDOW,
 			 .mr = BENCH_IO_MR_REGISTERED,
 			 .load = {BENCH_LOAD_DEFAULTS, .threads = 1, .machines = 1, .clients = 1,
 				  .batch = 1, .inflight = 16}}),
