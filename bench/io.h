@@ -21,10 +21,10 @@ extern const char *const bench_io_batchings[GN_IO_BATCHINGS + 1];
 extern const char *const bench_io_mrs[BENCH_IO_MRS + 1];
 extern const char *const bench_io_polls[GN_IO_POLLINGS + 1];
 
-#define BENCH_IO_DEPTH_MAX  4096u
-#define BENCH_IO_GAP_US_MAX 1000000u
-#define BENCH_IO_RATE_MAX   100000000u
-#define BENCH_IO_REGION_MAX (64ull << 30)
+#define BENCH_IO_DEPTH_MAX   4096u
+#define BENCH_IO_GAP_US_MAX  1000000u
+#define BENCH_IO_RATE_MAX    100000000u
+#define BENCH_IO_REGION_MAX  (64ull << 30)
 #define BENCH_IO_THREADS_MAX 64u
 
 /* load.clients are threads of one process; load.inflight is the depth of each. */

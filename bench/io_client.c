@@ -11,20 +11,20 @@
 #include "choice.h"
 #include "io_load.h"
 
-#define NAP_US	      20u /* between two looks whether the target is open */
-#define SAMPLE_LISTS  16u /* of the lists, one has a request whose time is taken */
-#define GROUP_LISTS   8u  /* so many times as many requests are timed together */
+#define NAP_US	      20u	 /* between two looks whether the target is open */
+#define SAMPLE_LISTS  16u	 /* of the lists, one has a request whose time is taken */
+#define GROUP_LISTS   8u	 /* so many times as many requests are timed together */
 #define GROUP_BYTES   (4u << 20) /* … but not more bytes, or a group takes longer than a block */
-#define CHANNEL_DEPTH 128u /* work requests, at least */
+#define CHANNEL_DEPTH 128u	 /* work requests, at least */
 
 /* What the threads of a process share. */
 struct io_process {
 	struct gn_io *io;
 	struct gn_io_target *target;
 	struct gn_io_region *region;
-	uint8_t *lent; /* shm: where the lent memory is mapped, for memcpy; else NULL */
-	uint32_t users;	      /* atomic: clients that have not closed */
-	uint32_t ready;	      /* atomic: the target is open */
+	uint8_t *lent;	/* shm: where the lent memory is mapped, for memcpy; else NULL */
+	uint32_t users; /* atomic: clients that have not closed */
+	uint32_t ready; /* atomic: the target is open */
 };
 
 struct io_client {
@@ -33,7 +33,7 @@ struct io_client {
 	struct io_process *process;
 	struct gn_io_queue *queue;
 	struct gn_source *source; /* with a rate */
-	struct gn_io_mem *mem; /* NULL: the buffers are not registered */
+	struct gn_io_mem *mem;	  /* NULL: the buffers are not registered */
 	uint8_t *buffers;
 	struct gn_io_req *reqs;
 	struct gn_io_sge *sges;
@@ -42,7 +42,7 @@ struct io_client {
 	uint32_t depth, n_idle;
 	uint64_t blocks, next_offset; /* next_offset: where the last request ended */
 	struct choice random;
-	uint32_t lists; /* since the last sample */
+	uint32_t lists, sample_lists; /* since the last sample, and until the next */
 	struct gn_io_req *sample;
 	uint64_t sample_ns;
 	uint64_t due_ns, interval_ns; /* with a rate: of the next request */
@@ -75,7 +75,7 @@ static int io_proc_open(struct load_proc *proc)
 		.read_window = o->window,
 		.write_window = o->window,
 		.channels = o->channels,
-		.depth = under_way < CHANNEL_DEPTH      ? CHANNEL_DEPTH :
+		.depth = under_way < CHANNEL_DEPTH	? CHANNEL_DEPTH :
 			 under_way > BENCH_IO_DEPTH_MAX ? BENCH_IO_DEPTH_MAX :
 							  under_way,
 		.max_retry = o->max_retry,
@@ -170,8 +170,8 @@ static int make_requests(struct io_client *c)
 		pattern_fill(buffer, o->block_bytes, o->load.seed);
 		c->sges[i] = (struct gn_io_sge){
 			.addr = buffer, .len_bytes = o->block_bytes, .mem = c->mem};
-		c->reqs[i] = (struct gn_io_req){
-			.n_sge = 1, .region = p->region, .sge = &c->sges[i]};
+		c->reqs[i] =
+			(struct gn_io_req){.n_sge = 1, .region = p->region, .sge = &c->sges[i]};
 		c->idle[i] = &c->reqs[i];
 	}
 	c->n_idle = c->depth;
@@ -197,6 +197,7 @@ static int io_open(struct load_client *base)
 	c->blocks = o->region_bytes / o->block_bytes;
 	c->next_offset = o->region_bytes;
 	c->random.state = choice_scramble(o->load.seed + ((uint64_t)base->number << 32));
+	c->sample_lists = o->burst || o->rate ? 1 : SAMPLE_LISTS;
 	base->slack_ns = 2000ull * o->gap_us;
 	if (o->rate)
 		c->interval_ns = 1000000000ull * base->proc->n_clients / o->rate;
@@ -301,10 +302,10 @@ static inline int submit(struct io_client *c, uint32_t n)
 
 	if (!n)
 		return 0;
-	if (unlikely(++c->lists >= SAMPLE_LISTS) && !c->base.run->simulated) {
+	if (unlikely(++c->lists >= c->sample_lists) && !c->base.run->simulated) {
 		c->lists = 0;
 		c->sample = c->idle[0];
-		c->sample_ns = gn_now_ns();
+		c->sample_ns = c->interval_ns ? c->began_ns[c->sample - c->reqs] : gn_now_ns();
 	}
 	rc = gn_io_submit(c->queue, c->idle, n);
 	if (unlikely(rc < 0))
@@ -474,7 +475,7 @@ static bool is_lent(const struct io_run *run, const uint8_t *region)
 }
 
 /*
- * Over shm the fabric has mapped the lent memory into this process. memcpy must copy from these very
+ * Over shm the fabric has mapped the lent memory into this process. memcpy must copy from the same
  * pages: another memory of the same size may be 20 % faster or slower, by where its pages are.
  */
 static int lent_find(struct io_client *c)
@@ -486,7 +487,8 @@ static int lent_find(struct io_client *c)
 	char rights[8];
 
 	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %127s", &start, &end, rights, path) == 4 &&
+		if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %127s", &start, &end, rights, path) ==
+			    4 &&
 		    end - start == bytes && rights[0] == 'r' && !strncmp(path, "/memfd:", 7) &&
 		    is_lent(c->run, (uint8_t *)start))
 			c->process->lent = (uint8_t *)start;
@@ -617,9 +619,9 @@ static void io_count(const struct load_client *base, struct load_sums *out)
 static uint64_t io_group_ops(const struct load_client *base)
 {
 	const struct bench_io_opts *o = &((const struct io_run *)base->run)->opts;
-	const uint64_t ops = GROUP_LISTS *
-			     (uint64_t)(o->load.inflight < GROUP_TRIPS ? GROUP_TRIPS :
-									 o->load.inflight);
+	const uint64_t ops =
+		GROUP_LISTS *
+		(uint64_t)(o->load.inflight < GROUP_TRIPS ? GROUP_TRIPS : o->load.inflight);
 	const uint64_t most = GROUP_BYTES / o->block_bytes;
 
 	if (o->rate || o->burst)

@@ -24,8 +24,7 @@ static void sheet_make(struct bench_sheet *s, const struct bench_io_opts *o,
 	sheet_text(s, "batching", bench_io_batchings[o->batching]);
 	sheet_text(s, "mr", bench_io_mrs[o->mr]);
 	sheet_text(s, "poll", bench_io_polls[o->poll]);
-	sheet_number(s, "window",
-		     o->window < GN_IO_WINDOW_AUTO ? (double)o->window : NAN, 0);
+	sheet_number(s, "window", o->window < GN_IO_WINDOW_AUTO ? (double)o->window : NAN, 0);
 	sheet_text(s, "window_kind",
 		   o->window == GN_IO_WINDOW_AUTO ? "auto" :
 		   o->window == GN_IO_WINDOW_NONE ? "none" :
@@ -53,9 +52,9 @@ static void sheet_make(struct bench_sheet *s, const struct bench_io_opts *o,
 	sheet_number(s, "inflight_bytes_max", (double)r->inflight_max, 0);
 	sheet_number(s, "inflight_mb_max", 1e-6 * (double)r->inflight_max, 6);
 	sheet_number(s, "inflight_mb",
-		     sums->inflight_samples ? 1e-6 * (double)sums->inflight_bytes /
-						      (double)sums->inflight_samples :
-					      NAN,
+		     sums->inflight_samples ?
+			     1e-6 * (double)sums->inflight_bytes / (double)sums->inflight_samples :
+			     NAN,
 		     6);
 	sheet_number(s, "memcpy_ratio", r->run.memcpy_ratio, 3);
 	sheet_number(s, "overhead_ns", r->run.overhead_ns, 1);

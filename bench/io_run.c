@@ -25,9 +25,12 @@ const char *const bench_io_mrs[BENCH_IO_MRS + 1] = {
 	[BENCH_IO_MR_REGISTERED] = "registered",
 };
 const char *const bench_io_polls[GN_IO_POLLINGS + 1] = {
-	[GN_IO_ADAPTIVE] = "adaptive",	     [GN_IO_BUSY] = "busy",
-	[GN_IO_EVENT] = "event",	     [GN_IO_EVENT_BATCH] = "event-batch",
-	[GN_IO_NAIVE_HYBRID] = "naive-hybrid", [GN_IO_SHARED_CQ] = "shared",
+	[GN_IO_ADAPTIVE] = "adaptive",
+	[GN_IO_BUSY] = "busy",
+	[GN_IO_EVENT] = "event",
+	[GN_IO_EVENT_BATCH] = "event-batch",
+	[GN_IO_NAIVE_HYBRID] = "naive-hybrid",
+	[GN_IO_SHARED_CQ] = "shared",
 };
 
 /* Only the closed loop over shared memory can be compared with memcpy. */

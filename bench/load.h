@@ -118,7 +118,7 @@ struct load_kind {
 	int (*open)(struct load_client *client);
 	/* Operations until load_stops(); some may still be under way then. */
 	int (*run)(struct load_client *client);
-	/* Processes, and only with threads: the same work without the library, for about block_ns. */
+	/* Processes, and only with threads: the same work without the library. */
 	int (*limit)(struct load_client *client, uint64_t block_ns, struct block *out);
 	/* Waits for the end of what is under way. */
 	int (*rest)(struct load_client *client);

@@ -230,9 +230,8 @@ static int start_threads(struct procs *p)
 		struct load_client *c = other_client(p, p->n_threads);
 
 		load_client_init(c, &p->self, p->n_threads + 1);
-		rc = load_check(run,
-				gn_thread_start("client", thread_main, c, &p->threads[p->n_threads]),
-				"starting a thread");
+		rc = gn_thread_start("client", thread_main, c, &p->threads[p->n_threads]);
+		load_check(run, rc, "starting a thread");
 		p->n_threads += !rc;
 	}
 	/* Pairs with the release in procs_child.c. */

@@ -50,7 +50,7 @@ int procs_start(struct procs *procs);
 int procs_measure(struct procs *procs, const struct load *limit, const struct load *part,
 		  bench_progress_fn *progress, struct load_result *out,
 		  struct comparison *compared);
-/* A load of blocks.c: the kind's limit, by all clients, which are threads; arg is a struct procs. */
+/* A load of blocks.c: the kind's limit, by all clients, which are threads. */
 int procs_limit(void *procs, uint64_t block_ns, struct block *out);
 /* A closed loop: with several operations under way, each takes that many times its share. */
 void procs_scale_latency(const struct load_opts *opts, struct load_result *result);
