@@ -343,12 +343,15 @@ static inline int take(struct io_client *c, int n)
 /* Waits until some end. */
 static inline int await(struct io_client *c, uint64_t deadline_ns)
 {
-	const int n = gn_io_wait(c->queue, c->idle + c->n_idle, c->depth - c->n_idle, deadline_ns);
+	int n;
 
-	if (unlikely(n == -EAGAIN))
-		gn_yield(); /* other threads use all staging buffers */
+	if (unlikely(c->n_idle == c->depth)) { /* other threads use all staging buffers */
+		gn_sleep_us(1);
+		return 0;
+	}
+	n = gn_io_wait(c->queue, c->idle + c->n_idle, c->depth - c->n_idle, deadline_ns);
 	if (unlikely(n < 0))
-		return n == -EINTR || n == -EAGAIN ? 0 : n;
+		return n == -EINTR ? 0 : n;
 	return take(c, n);
 }
 

@@ -47,7 +47,7 @@ static void sheet_make(struct bench_sheet *s, const struct bench_io_opts *o,
 	sheet_number(s, "held_back_per_io", per_io(r, sums->held_back), 4);
 	sheet_number(s, "interrupts_per_io", r->interrupts, 4);
 	sheet_number(s, "interrupts", r->interrupts * (double)r->run.ops / r->run.seconds, 1);
-	sheet_number(s, "ios", per_io(r, sums->wrs) * 1e6 * r->mops, 1);
+	sheet_number(s, "ios", 1000 * per_io(r, sums->wrs), 1);
 	sheet_number(s, "cpu_ns_per_io", simulated ? r->cpu_ns : per_io(r, sums->cpu_ns), 1);
 	sheet_number(s, "inflight_bytes_max", (double)r->inflight_max, 0);
 	sheet_number(s, "inflight_mb_max", 1e-6 * (double)r->inflight_max, 6);
