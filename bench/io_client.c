@@ -289,7 +289,7 @@ static void take_sample(struct io_client *c)
 	if (c->sample && c->base.block)
 		gn_hist_add(&c->base.tally->latency_ns, gn_now_ns() - c->sample_ns, 1);
 	c->sample = NULL;
-	if (gn_io_stats(c->process->io, &stats))
+	if (gn_io_query(c->process->io, &stats))
 		return;
 	c->base.own.inflight_bytes += stats.in_flight[GN_IO_READ] + stats.in_flight[GN_IO_WRITE];
 	c->base.own.inflight_samples++;
@@ -602,7 +602,7 @@ static void io_count(const struct load_client *base, struct load_sums *out)
 	*out = base->own;
 	if (!base->run->simulated)
 		out->ops = base->ended;
-	if (base->number != base->proc->first_client || gn_io_stats(c->process->io, &stats))
+	if (base->number != base->proc->first_client || gn_io_query(c->process->io, &stats))
 		return;
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
 	out->cpu_ns = (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec;
