@@ -160,7 +160,4 @@ int bench_spawn_words(const char *const *words, int out_fd, int *pid);
 int bench_spawn_file(const char *file, char *const *argv, int fd, int *pid);
 int bench_die_with_parent(const char *parent);
 
-/* The second process of a run, spawned as "--bench-peer". Returns its exit status. */
-int bench_peer_main(void);
-
 #endif

@@ -79,9 +79,7 @@ static int take_turns(struct run *run, struct pair *pair, const struct load *own
 		      bench_progress_fn *progress, struct bench_result *result)
 {
 	const struct bench_opts *opts = &pair->shared->opts;
-	/* Nothing changes from one moment of virtual time to the next. */
-	const double block_ns = opts->profile ? opts->seconds * 1e9 :
-						fmax(BLOCK_NS, opts->seconds * 1e9 / BLOCKS_MAX);
+	const double block_ns = fmax(BLOCK_NS, opts->seconds * 1e9 / BLOCKS_MAX);
 	const double overtime_s = limit || part ? OVERTIME_S : 0;
 	unsigned n = 0;
 	int rc = 0;

@@ -188,7 +188,6 @@ static int spawn_all(struct gn_sim *sim, struct load_run *run, const struct load
 		procs[i] = (struct load_proc){
 			.run = run,
 			.kind = kind,
-			.number = i,
 			.first_server = places[i].first_server,
 			.n_servers = places[i].n_servers,
 			.first_client = places[i].first_client,
@@ -214,6 +213,7 @@ static int simulate(struct load_run *run, const struct load_kind *kind,
 		.nodes = m->nodes,
 		.stack_bytes = STACK_BYTES,
 		.limit_ns = LIMIT_NS,
+		.interrupted = run->interrupted,
 	};
 	int rc = gn_sim_create(&opts, &m->sim);
 

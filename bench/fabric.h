@@ -66,8 +66,9 @@ struct bench_fabric_result {
 
 /* 0, -EINVAL and error: why these options do not go together. */
 int bench_fabric_check(const struct bench_fabric_opts *opts, char error[LOAD_ERROR_MAX]);
-/* On a simulated cluster: 0, -EINTR, or -errno and out->load.error. */
-int bench_fabric_run(const struct bench_fabric_opts *opts, struct bench_fabric_result *out);
+/* 0, -EINTR, or -errno and out->load.error. Processes: a server and clients, topology in. */
+int bench_fabric_run(const struct bench_fabric_opts *opts, bench_progress_fn *progress,
+		     struct bench_fabric_result *out);
 
 void bench_fabric_print_json(FILE *f, const struct bench_fabric_opts *opts,
 			     const struct bench_fabric_result *result);

@@ -31,6 +31,7 @@ struct fabric_client {
 	uint32_t in_end; /* its number there */
 	uint8_t *buffer;
 	uint32_t n_slots, under_way;
+	struct chain chain;
 	struct fabric_slot *slots;
 	uint32_t *ready;  /* slots to post again */
 	uint64_t n_ready; /* also a word that the thread waits for while others poll for it */
@@ -209,7 +210,10 @@ static int client_open(struct load_client *base)
 	c->n_slots = o->signal_every ? 0 : fabric_window(o, base->number) / o->chain;
 	c->slots = gn_alloc((c->n_slots + 1) * sizeof(*c->slots), 0);
 	c->ready = gn_alloc((c->n_slots + 1) * sizeof(*c->ready), 0);
-	if (!c->slots || !c->ready)
+	if (!c->slots || !c->ready ||
+	    chain_create(&c->chain, o->chain,
+			 &(struct bench_opts){.op = o->op, .size_bytes = o->size_bytes},
+			 side->mr ? gn_mr_lkey(side->mr) : 0, o->inlined ? GN_INLINE : 0))
 		return load_check(base->run, -ENOMEM, "allocating a window");
 	for (; c->n_ready < c->n_slots; c->n_ready++)
 		c->ready[c->n_ready] = c->n_slots - 1 - (uint32_t)c->n_ready;
@@ -222,14 +226,19 @@ static int client_open(struct load_client *base)
 	return c->end->up ? 0 : -EIO;
 }
 
+/* Whoever polls completes the slots of all that share the end: they go when the last one does. */
 static void client_close(struct load_client *base)
 {
-	struct fabric_client *c = (struct fabric_client *)base;
+	struct fabric_client *c = (struct fabric_client *)base, *first = c - c->in_end;
 
-	if (c->end && !--c->end->left)
-		end_close(c->end);
-	gn_free(c->slots);
-	gn_free(c->ready);
+	if (!c->end || --c->end->left)
+		return;
+	end_close(c->end);
+	for (uint32_t i = 0; i < c->end->n_clients; i++) {
+		chain_destroy(&first[i].chain);
+		gn_free(first[i].slots);
+		gn_free(first[i].ready);
+	}
 }
 
 /* ---- posting ---- */
@@ -252,53 +261,40 @@ static uint64_t target_offset(const struct bench_fabric_opts *o, uint64_t i)
 	return (o->window_qp ? i % o->window_qp * fabric_buffer_bytes(o) : 0) + o->lead_bytes;
 }
 
-static void fill_request(const struct fabric_client *c, const struct fabric_conn *conn, uint64_t i,
-			 uint64_t id, struct gn_wr *wr, struct gn_sge *sge)
+/* The requests from number i on of all that the thread can have under way, in one chain. */
+static int post_requests(struct fabric_client *c, const struct fabric_conn *conn, uint64_t i,
+			 uint64_t id)
 {
 	const struct bench_fabric_opts *o = opts_of(c);
-	const struct fabric_side *side = c->base.proc->state;
-	const uint32_t flags = o->inlined ? GN_INLINE : 0;
+	const uint32_t buffer_bytes = fabric_buffer_bytes(o);
+	struct gn_qp *qp = c->end->ud ? c->end->ud : conn->qp;
 
-	sge->addr = c->buffer + i * fabric_buffer_bytes(o) + o->lead_bytes;
-	sge->len_bytes = o->size_bytes;
-	sge->lkey = gn_mr_lkey(side->mr);
-	if (fabric_ud(o)) {
-		gn_wr_ud(wr, id, sge, conn->ah, conn->qpn, conn->qkey, flags);
-		return;
+	for (uint32_t k = 0; k < c->chain.n; k++) {
+		struct gn_wr *wr = &c->chain.wr[k];
+
+		c->chain.sge[k].addr = c->buffer + (i + k) * buffer_bytes + o->lead_bytes;
+		if (fabric_ud(o)) {
+			wr->to.ud.ah = conn->ah;
+			wr->to.ud.qpn = conn->qpn;
+			wr->to.ud.qkey = conn->qkey;
+		} else {
+			wr->to.remote.key = conn->remote.key;
+			wr->to.remote.offset = conn->remote.offset + target_offset(o, i + k);
+		}
 	}
-	gn_wr_rdma(wr, one_sided_op(o->op), id, sge, &conn->remote, target_offset(o, i), flags);
-	if (o->op == BENCH_FAA)
-		wr->to.remote.compare = 1;
+	return load_check(c->base.run, chain_post(&c->chain, qp, id), "posting");
 }
 
-static int post_requests(struct fabric_client *c, const struct fabric_conn *conn,
-			 const struct gn_wr *wr)
-{
-	return load_check(c->base.run, gn_post_send(c->end->ud ? c->end->ud : conn->qp, wr, NULL),
-			  "posting");
-}
-
-/* The chain of a slot, with its last request signaled: the next of its operation, or the first. */
+/* The next requests of a slot's operation, or the first of another. */
 static int post_slot(struct fabric_client *c, uint32_t slot)
 {
-	const uint32_t n = opts_of(c)->chain;
-	const struct fabric_conn *conn = pick_conn(c, slot);
-	struct gn_wr wr[BENCH_FABRIC_CHAIN_MAX];
-	struct gn_sge sge[BENCH_FABRIC_CHAIN_MAX];
-
 	if (!c->slots[slot].left) {
 		c->slots[slot].left = opts_of(c)->requests;
 		c->slots[slot].began_ns = load_stamp(&c->base);
 	}
-	for (uint32_t i = 0; i < n; i++) {
-		fill_request(c, conn, (uint64_t)slot * n + i, (uint64_t)c->in_end << 32 | slot,
-			     &wr[i], &sge[i]);
-		if (i)
-			wr[i - 1].next = &wr[i];
-	}
-	wr[n - 1].flags |= GN_SIGNALED;
 	c->under_way++;
-	return post_requests(c, conn, wr);
+	return post_requests(c, pick_conn(c, slot), (uint64_t)slot * c->chain.n,
+			     (uint64_t)(c->in_end + 1) << 32 | slot);
 }
 
 /* ---- completions ---- */
@@ -314,7 +310,7 @@ static int check_completion(struct fabric_client *c, const struct gn_wc *wc)
 /* A chain is done, whoever of those who share the cq polled it. */
 static void complete_slot(struct fabric_end *end, uint64_t id)
 {
-	struct fabric_client *c = &end->clients[id >> 32];
+	struct fabric_client *c = &end->clients[(id >> 32) - 1];
 	const uint32_t slot = (uint32_t)id;
 
 	c->under_way--;
@@ -377,15 +373,9 @@ static int run_stream(struct fabric_client *c)
 
 	while (!rc && !load_stops(&c->base)) {
 		const uint64_t i = c->posted++;
-		const struct fabric_conn *conn = pick_conn(c, 0);
-		struct gn_wr wr;
-		struct gn_sge sge;
 		struct gn_wc wc;
 
-		fill_request(c, conn, i % (2 * every), i, &wr, &sge);
-		if (i % every == 0)
-			wr.flags |= GN_SIGNALED;
-		rc = post_requests(c, conn, &wr);
+		rc = post_requests(c, pick_conn(c, 0), i % (2 * every), i % every == 0);
 		if (rc || i % every != every - 1)
 			continue;
 		/* By now the first of these is long done, unless the device is what we wait for. */
@@ -423,6 +413,8 @@ static void client_count(const struct load_client *base, struct load_sums *out)
 {
 	*out = base->own;
 	out->ops = base->ended;
+	if (!base->run->simulated) /* where the client is all that its process does */
+		load_count_fabric(base->proc->fabric, out);
 }
 
 static uint64_t client_group_ops(const struct load_client *base)

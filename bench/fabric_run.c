@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* A run of a cluster's fabric in virtual time, and its figures. */
+/* A run of a cluster's fabric, as processes or in virtual time, and its figures. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "fabric_load.h"
+#include "procs.h"
 
 /* At effort 1. */
 #define WARM_OPS_PER_THREAD 10u
@@ -97,7 +98,7 @@ static void take_figures(const struct bench_fabric_opts *o, struct bench_fabric_
 	r->misses_per_op = o->topology == FABRIC_IN ? r->load.served_misses : r->load.misses;
 }
 
-int bench_fabric_run(const struct bench_fabric_opts *o, struct bench_fabric_result *out)
+static int run_cluster(const struct bench_fabric_opts *o, struct bench_fabric_result *out)
 {
 	const struct fabric_shape s = fabric_shape(o);
 	const uint32_t procs =
@@ -106,8 +107,6 @@ int bench_fabric_run(const struct bench_fabric_opts *o, struct bench_fabric_resu
 	struct load_place *places = calloc(procs, sizeof(*places));
 	int rc;
 
-	*out = (struct bench_fabric_result){.gbps = NAN};
-	load_result_init(&out->load);
 	if (!run || !places) {
 		free(run);
 		free(places);
@@ -120,9 +119,39 @@ int bench_fabric_run(const struct bench_fabric_opts *o, struct bench_fabric_resu
 	run->load.servers_per_node = s.servers_per_node;
 	set_length(run);
 	rc = load_simulate(&run->load, &load_fabric, places, place_all(o, places), &out->load);
+	free(places);
+	return rc;
+}
+
+/* A server, and clients that are a process each. */
+static int run_processes(const struct bench_fabric_opts *o, bench_progress_fn *progress,
+			 struct bench_fabric_result *out)
+{
+	struct comparison compared;
+	struct procs procs;
+	int rc = procs_open(&procs, &load_fabric, sizeof(struct fabric_run), &o->load, 1, 1,
+			    o->load.clients);
+
+	if (rc)
+		return rc;
+	((struct fabric_run *)procs.run)->opts = *o;
+	rc = procs_start(&procs);
+	if (!rc)
+		rc = procs_measure(&procs, NULL, NULL, progress, &out->load, &compared);
+	procs_scale_latency(&o->load, &out->load);
+	return procs_close(&procs, rc, &out->load);
+}
+
+int bench_fabric_run(const struct bench_fabric_opts *o, bench_progress_fn *progress,
+		     struct bench_fabric_result *out)
+{
+	int rc;
+
+	*out = (struct bench_fabric_result){.gbps = NAN};
+	load_result_init(&out->load);
+	rc = o->load.profile ? run_cluster(o, out) : run_processes(o, progress, out);
 	if (!rc)
 		take_figures(o, out);
-	free(places);
 	return rc;
 }
 
@@ -180,7 +209,8 @@ void bench_fabric_print_row(FILE *f, const struct bench_fabric_opts *o,
 		snprintf(p50, sizeof(p50), "%.3f", r->load.run.p50_ns / 1000);
 		snprintf(p99, sizeof(p99), "%.3f", r->load.run.p99_ns / 1000);
 	}
-	snprintf(where, sizeof(where), "simulated, %.80s", o->load.profile);
+	snprintf(where, sizeof(where), "%s%.80s", o->load.profile ? "simulated, " : "",
+		 o->load.profile ? o->load.profile : o->load.provider);
 	fprintf(f, ROW, "op", "topology", "size", "Mops/s", "each node", "Gb/s", "p50 us", "p99 us",
 		"");
 	fprintf(f, ROW, bench_ops[o->op], bench_fabric_topologies[o->topology], size, mops,

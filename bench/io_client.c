@@ -107,11 +107,12 @@ static int target_open(struct io_client *c)
 	struct io_process *p = c->process;
 	const struct gn_io_range range = {.remote = c->run->remote,
 					  .rights = GN_REMOTE_READ | GN_REMOTE_WRITE};
+	const uint32_t machine = c->base.proc->first_client / c->base.proc->n_clients;
 	struct gn_io_target_opts opts = {.size = sizeof(opts)};
 	char addr[LOAD_ADDR_MAX];
 	int rc;
 
-	memcpy(opts.token, &c->base.proc->number, sizeof(c->base.proc->number));
+	memcpy(opts.token, &machine, sizeof(machine));
 	load_server_addr(c->base.run, 0, addr);
 	rc = gn_io_target_open(p->io, addr, &opts, NULL, &p->target);
 	if (!rc)

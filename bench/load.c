@@ -91,6 +91,29 @@ void load_serve(struct load_proc *proc, struct gn_rpc_server *rpc)
 		gn_sleep_us(proc->nap_us);
 }
 
+#define EAGER_US    200u /* of spinning between orders; then a server looks now and then */
+#define LOOK_US	    1000u
+#define SIM_LOOK_US 20u
+
+uint64_t load_next_order(struct load_proc *proc, uint64_t last)
+{
+	const struct shared *shared = &proc->run->pair;
+	const bool spins = !proc->run->simulated && shared->opts.cpus[0] != shared->opts.cpus[1];
+	const uint64_t eager_ns = gn_deadline_us(EAGER_US);
+	uint64_t word;
+
+	/* Pairs with the release in pair_order(). */
+	while ((word = __atomic_load_n(&shared->order, __ATOMIC_ACQUIRE)) == last) {
+		if (proc->served(proc, NULL))
+			return ORDER_QUIT;
+		if (spins && gn_now_ns() < eager_ns)
+			spin_pause();
+		else
+			gn_sleep_us(proc->run->simulated ? SIM_LOOK_US : LOOK_US);
+	}
+	return word;
+}
+
 void load_work(uint64_t ns)
 {
 	const uint64_t end_ns = gn_now_ns() + ns;

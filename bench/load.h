@@ -186,8 +186,8 @@ struct load_proc {
 	void (*listens)(struct load_proc *proc, uint32_t number, int rc);
 	/* Is there nobody left to be served? rpc: whose counters to note, or NULL. */
 	bool (*served)(struct load_proc *proc, struct gn_rpc_server *rpc);
-	uint64_t nap_us; /* between two looks at that */
-	uint32_t number; /* simulated: of all processes */
+	uint64_t nap_us;   /* between two looks at that */
+	struct pair *pair; /* the parent and server 0; else NULL */
 	/* Set by load_program(). */
 	struct gn_fabric *fabric;
 	struct gn_ctx *ctx; /* the papers have one to a process; else NULL */
@@ -241,6 +241,9 @@ int load_listen(struct load_proc *proc, uint32_t number,
 void load_server_addr(const struct load_run *run, uint32_t number, char out[LOAD_ADDR_MAX]);
 /* Returns when the server is not needed any more. rpc: whose counters to note. */
 void load_serve(struct load_proc *proc, struct gn_rpc_server *rpc);
+
+/* A server's: waits for another order than the last. ORDER_QUIT: it is not needed any more. */
+uint64_t load_next_order(struct load_proc *proc, uint64_t last);
 
 /* Compute for so long. */
 void load_work(uint64_t ns);
@@ -300,8 +303,8 @@ struct load_result {
 	double limit_ratio; /* of the speed of the limit, with several operations under way */
 	double server_wrs, client_wrs, round_trips, doorbells, cqes; /* per operation */
 	double batch_fill;					     /* operations in a message */
-	double batch;		     /* that clients chose, on average */
-	double server_cpu_percent;   /* of one core */
+	double batch;		   /* that clients chose, on average */
+	double server_cpu_percent; /* of one core */
 	/* Simulated: of a request in the caches of all cards; of one that node 0 served. */
 	double misses, served_misses;
 	double interrupts; /* simulated: of the clients' machines, per operation */

@@ -10,9 +10,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fabric.h"
 #include "io.h"
 #include "kv.h"
 #include "msg.h"
+#include "pair_load.h"
 #include "procs.h"
 #include "rpc.h"
 
@@ -22,7 +24,9 @@
 #define BLOCK_NS      1000000u
 #define THREAD_BLOCK_NS 50000u /* threads follow client 0 from one block to the other */
 
-static const struct load_kind *const kinds[] = {&load_rpc, &load_kv, &load_msg, &load_io, NULL};
+static const struct load_kind *const kinds[] = {
+	&load_rpc, &load_kv, &load_msg, &load_io, &load_fabric, &load_pair, NULL,
+};
 
 /* ---- a server ---- */
 
@@ -81,7 +85,7 @@ static bool child_served(struct load_proc *proc, struct gn_rpc_server *rpc)
 		return signal_of(run) == SIGNAL_END &&
 		       (load_failed(run) ||
 			__atomic_load_n(&run->gone, __ATOMIC_ACQUIRE) == run->n_clients);
-	if ((word & 0xff) == ORDER_CHECK && run->pair.answer != word) {
+	if ((word & 0xff) == ORDER_NOTE && run->pair.answer != word) {
 		if (rpc)
 			note_counters(run, proc->fabric, rpc);
 		peer_answer(&run->pair, word, 0);

@@ -87,6 +87,8 @@ int load_program(struct gn_env *env, int argc, char **argv)
 		tasks_run(proc, tasks, n);
 	} else {
 		run->gone += proc->n_clients;
+		for (uint32_t i = 0; i < proc->n_servers; i++)
+			proc->listens(proc, proc->first_server + i, rc);
 	}
 	if (proc->state)
 		proc->kind->proc_close(proc);

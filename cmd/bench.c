@@ -274,11 +274,6 @@ static int be_peer(int argc, char **argv, int (*run)(void))
 	return run();
 }
 
-int cmd_bench_peer(int argc, char **argv)
-{
-	return be_peer(argc, argv, bench_peer_main);
-}
-
 int cmd_bench_load_peer(int argc, char **argv)
 {
 	return be_peer(argc, argv, procs_main);

@@ -76,9 +76,9 @@ static const struct opt cluster_options[] = {
 	 RANGE(0.001, 1000)},
 	{OPT_U64, "seed", "N", "sim: of everything left to chance", CLUSTER_AT(load.seed)},
 	{OPT_CHOICE, "topology", "T",
-	 "sim: a cluster. in: clients request of a server; out: it requests of them; M:1: many "
+	 "a cluster. in: clients request of a server; sim: out: it requests of them; M:1: many "
 	 "nodes of one; 1:M: one of many; M:M: all of all",
-	 "two machines", CLUSTER_AT(topology), .choices = bench_fabric_topologies},
+	 "two processes", CLUSTER_AT(topology), .choices = bench_fabric_topologies},
 	{OPT_U32, "machines", "N", "in, out: with clients", CLUSTER_AT(load.machines),
 	 RANGE(1, LOAD_MACHINES_MAX)},
 	{OPT_U32, "clients", "N", "in, out: threads of each machine", CLUSTER_AT(load.clients),
@@ -213,7 +213,9 @@ static int take_cluster(struct request *r, const struct args *args)
 	if (!star && !o->nodes)
 		return cmd_usage_error("--topology %s needs --nodes",
 				       bench_fabric_topologies[o->topology]);
-	snprintf(o->load.provider, sizeof(o->load.provider), "sim");
+	memcpy(o->load.provider, r->opts.provider, sizeof(o->load.provider));
+	memcpy(o->load.host, r->opts.host, sizeof(o->load.host));
+	o->load.seconds = r->opts.seconds;
 	o->op = r->opts.op;
 	o->size_bytes = r->size_bytes ? r->size_bytes : bench_traits[o->op].size_bytes;
 	o->chain = r->depth ? r->depth : 1;
@@ -228,6 +230,25 @@ static int take_cluster(struct request *r, const struct args *args)
 	return 0;
 }
 
+/* A server and its clients. */
+static int check_processes(struct request *r, const struct args *args)
+{
+	struct bench_fabric_opts *o = &r->cluster;
+
+	if (bench_check_provider(r->opts.provider, r->opts.host))
+		return EXIT_USAGE;
+	if (o->topology != FABRIC_IN || o->load.threads > 1 || o->shared_by > 1 ||
+	    o->load.clients > LOAD_CLIENTS_MAX ||
+	    opt_given(args, "window-machine cpus machine instructions callgrind one"))
+		return cmd_usage_error("processes have --topology in and --clients up to %u; leave "
+				       "--threads, --shared-by, --window-machine, --cpus, "
+				       "--machine and --instructions out",
+				       LOAD_CLIENTS_MAX);
+	o->procs_each = true;
+	o->load.inflight = o->signal_every ? 1 : o->window_qp ? o->window_qp * o->qps : o->window;
+	return 0;
+}
+
 static int check_cluster(struct request *r, const struct args *args)
 {
 	char error[LOAD_ERROR_MAX];
@@ -238,18 +259,24 @@ static int check_cluster(struct request *r, const struct args *args)
 	if (r->depth > BENCH_FABRIC_CHAIN_MAX)
 		return cmd_usage_error("a cluster has --depth up to %u", BENCH_FABRIC_CHAIN_MAX);
 	status = take_cluster(r, args);
+	if (!status && !r->opts.profile)
+		status = check_processes(r, args);
 	if (status)
 		return status;
 	return bench_fabric_check(&r->cluster, error) ? cmd_usage_error("%s", error) : 0;
 }
 
-static int run_cluster(const struct request *r)
+static int run_cluster(struct request *r)
 {
 	struct bench_fabric_result result;
 	int status;
 
-	bench_stop_on_signals();
-	status = bench_load_end("bench fabric", bench_fabric_run(&r->cluster, &result),
+	if (r->opts.profile)
+		bench_stop_on_signals();
+	else
+		bench_begin(r->cluster.load.cpus);
+	status = bench_load_end("bench fabric",
+				bench_fabric_run(&r->cluster, bench_progress(), &result),
 				&result.load);
 	if (status)
 		return status;
@@ -264,8 +291,12 @@ static int check_simulated(struct request *r, const struct args *args)
 {
 	const bool sim = !strcmp(r->opts.provider, "sim");
 
-	if (!sim && opt_given(args, "profile effort " CLUSTER_OPTIONS))
-		return cmd_usage_error("clusters, --profile and --effort are for --provider sim");
+	if (!sim && opt_given(args, "profile effort seed machines nodes"))
+		return cmd_usage_error(
+			"--profile, --effort, --seed, --machines and --nodes are for "
+			"--provider sim");
+	if (!opt_given(args, "topology") && opt_given(args, CLUSTER_OPTIONS))
+		return cmd_usage_error("options of a cluster need --topology");
 	if (!sim)
 		return 0;
 	if (opt_given(args, "addr seconds cpus machine instructions callgrind one"))
@@ -274,8 +305,6 @@ static int check_simulated(struct request *r, const struct args *args)
 	if (r->size_bytes > BENCH_FABRIC_SIZE_MAX)
 		return cmd_usage_error("--provider sim has --size up to %u MiB",
 				       BENCH_FABRIC_SIZE_MAX >> 20);
-	if (!opt_given(args, "topology") && opt_given(args, CLUSTER_OPTIONS))
-		return cmd_usage_error("options of a cluster need --topology");
 	if (!r->cluster.load.profile)
 		r->cluster.load.profile = BENCH_PROFILE;
 	r->opts.profile = r->cluster.load.profile;

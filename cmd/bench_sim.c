@@ -81,7 +81,7 @@ static int run_once(const struct request *r, struct total *total, char error[LOA
 	};
 	struct bench_fabric_result result;
 	const struct load_result *run = &result.load;
-	int rc = bench_fabric_run(&opts, &result);
+	int rc = bench_fabric_run(&opts, NULL, &result);
 
 	memcpy(error, run->error, LOAD_ERROR_MAX);
 	if (rc)

@@ -16,7 +16,6 @@ extern const struct command command_advise, command_bench, command_demo, command
  * The other processes of benchmarks; not for people. argv[0] is the command's word. As all
  * commands, they return the exit status: 0, 1 failed, 2 wrong usage.
  */
-int cmd_bench_peer(int argc, char **argv);
 int cmd_bench_load_peer(int argc, char **argv);
 int cmd_bench_count_peer(int argc, char **argv);
 
