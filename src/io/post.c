@@ -164,6 +164,20 @@ admitted:
 	return true;
 }
 
+/* Admits all of a plan in one step. False: one by one, then. */
+static bool plan_admit(struct io_channel *ch, enum gn_io_op op)
+{
+	const struct gn_io *io = ch->poller->io;
+	struct io_window *window = &ch->poller->io->window[op];
+	const struct io_plan *plan = &ch->poller->plan;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < plan->n; i++)
+		bytes += plan->wr[i].first ? plan->wr[i].len_bytes : 0;
+	return !io->opts.admit && bytes <= __atomic_load_n(&window->limit, __ATOMIC_RELAXED) &&
+	       io_window_take(window, bytes);
+}
+
 /* Not posted: back to the head of the waiting pieces, from work request i of the plan on. */
 static void plan_put_back(struct io_channel *ch, enum gn_io_op op, uint32_t i)
 {
@@ -270,6 +284,7 @@ static bool channel_post_plan(struct io_channel *ch, enum gn_io_op op, struct gn
 	struct io_plan *plan = &poller->plan;
 	const enum gn_io_batching batching = poller->io->opts.batching;
 	const bool chain = batching == GN_IO_HYBRID || batching == GN_IO_DOORBELL;
+	const bool all = chain && plan->n > 1 && plan_admit(ch, op);
 	struct gn_sge *at = poller->sges;
 	uint32_t n = 0, i;
 	bool admitted = true;
@@ -279,7 +294,7 @@ static bool channel_post_plan(struct io_channel *ch, enum gn_io_op op, struct gn
 
 		if (!planned->first)
 			continue; /* joined to another */
-		admitted = channel_admit_or_starve(ch, op, planned->len_bytes);
+		admitted = all || channel_admit_or_starve(ch, op, planned->len_bytes);
 		if (unlikely(!admitted))
 			break;
 		wr_fill(ch, op, planned, &poller->wrs[n], &at, !chain);
