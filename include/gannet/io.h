@@ -190,14 +190,6 @@ struct gn_io_sge {
 	struct gn_io_mem *mem; /* that contains the buffer; NULL: not registered */
 };
 
-struct gn_io_piece {
-	/* private: the part of a request in one stripe, that is, on one channel */
-	struct gn_io_piece *next;
-	struct gn_io_req *req;
-	uint64_t start;
-	uint32_t key, len_bytes, skip, n_sge, flags;
-};
-
 struct gn_io_req {
 	/* Set by the caller, unchanged until the request has ended. */
 	enum gn_io_op op;
@@ -215,14 +207,7 @@ struct gn_io_req {
 	 */
 	int status;
 
-	/* private */
-	uint32_t len_bytes;
-	uint32_t pieces_left;
-	uint32_t flags;
-	struct gn_io_queue *queue;
-	struct gn_io_req *next;
-	void *staging;
-	struct gn_io_piece piece[2];
+	uint64_t opaque[24]; /* private; zeroed before the first submit */
 };
 
 /* depth: requests that may be under way at the same time, at most 65,536. */

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Admission by bytes in flight (RDMAbox IV-A). A window is shared by all channels of an engine; one
+ * for READs and one for WRITEs, so that an eviction never waits behind faults. Freestanding; integer
+ * arithmetic only.
+ */
+#ifndef GN_IO_CORE_WINDOW_H
+#define GN_IO_CORE_WINDOW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define IO_WINDOW_DEFAULT UINT64_C(7000000)
+#define IO_WINDOW_NONE	  UINT64_MAX
+
+struct io_window {
+	uint64_t limit;	       /* atomic: bytes; IO_WINDOW_NONE: no limit */
+	uint64_t in_flight;    /* atomic: bytes */
+	uint64_t in_flight_max; /* atomic: the most there were */
+};
+
+static inline void io_window_init(struct io_window *window, uint64_t limit)
+{
+	*window = (struct io_window){.limit = limit};
+}
+
+/* Any thread. May bytes go now? A request above the window goes when nothing is in flight. */
+static inline bool io_window_has(const struct io_window *window, uint64_t bytes)
+{
+	const uint64_t now = __atomic_load_n(&window->in_flight, __ATOMIC_RELAXED);
+	const uint64_t limit = __atomic_load_n(&window->limit, __ATOMIC_RELAXED);
+
+	return !now || (now < limit && bytes <= limit - now);
+}
+
+/* Any thread: takes bytes of the window if they fit. Check and increment are one step. */
+static inline bool io_window_take(struct io_window *window, uint64_t bytes)
+{
+	const uint64_t limit = __atomic_load_n(&window->limit, __ATOMIC_RELAXED);
+	uint64_t now = __atomic_load_n(&window->in_flight, __ATOMIC_RELAXED);
+
+	do {
+		if (now && (now >= limit || bytes > limit - now))
+			return false;
+	} while (!__atomic_compare_exchange_n(&window->in_flight, &now, now + bytes, true,
+					      __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+	if (now + bytes > __atomic_load_n(&window->in_flight_max, __ATOMIC_RELAXED))
+		__atomic_store_n(&window->in_flight_max, now + bytes, __ATOMIC_RELAXED);
+	return true;
+}
+
+/* Any thread: takes bytes that were admitted by other means. */
+static inline void io_window_add(struct io_window *window, uint64_t bytes)
+{
+	const uint64_t now =
+		__atomic_add_fetch(&window->in_flight, bytes, __ATOMIC_RELAXED);
+
+	if (now > __atomic_load_n(&window->in_flight_max, __ATOMIC_RELAXED))
+		__atomic_store_n(&window->in_flight_max, now, __ATOMIC_RELAXED);
+}
+
+static inline void io_window_put(struct io_window *window, uint64_t bytes)
+{
+	/* Sequentially consistent: pairs with a channel that marks itself starved, then looks again. */
+	__atomic_fetch_sub(&window->in_flight, bytes, __ATOMIC_SEQ_CST);
+}
+
+/*
+ * Finds the smallest window whose throughput is within 5 % of the best. It measures the throughput
+ * of a window for one epoch, and then tries another: half of it as long as the throughput holds,
+ * three quarters of it near the edge. Every IO_AUTO_PROBE epochs it tries twice the window, because
+ * the load may have changed. One thread at a time.
+ */
+#define IO_AUTO_EPOCH_NS    2000000u /* at least; and at least so many completions: */
+#define IO_AUTO_EPOCH_ENDED 64u
+#define IO_AUTO_PROBE	    64u
+#define IO_AUTO_MIN	    65536u
+#define IO_AUTO_MAX	    (UINT64_C(1) << 28)
+
+struct io_auto {
+	uint64_t since_ns, bytes, ended; /* of this epoch */
+	uint64_t best;			 /* throughput in bytes per ms; fades by 1/64 per epoch */
+	uint64_t good;			 /* the smallest window that kept it */
+	uint32_t epochs;
+	bool limited; /* the window held something back in this epoch */
+};
+
+void io_auto_init(struct io_auto *adapt, struct io_window *window);
+/* After completions of so many requests. */
+void io_auto_ended(struct io_auto *adapt, struct io_window *window, uint64_t bytes, uint32_t ended,
+		   uint64_t now_ns);
+
+#endif

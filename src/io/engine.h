@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * io: the parts of an engine.
+ *
+ *     submit (any thread) ─ splits at stripes ─▶ channel.incoming[op]   a stack, lock-free
+ *                                                     │ the leader takes all of it
+ *                                                     ▼
+ *     leader (holds poller.lock)           channel.waiting[op] ─ plan, window ─▶ gn_post_send()
+ *                                                     ▲                               │
+ *                            channel.repeat[op] ──────┘      channel.posted, a ring ◀─┘
+ *                              after a failure                        │ gn_cq_poll()
+ *     owner (polls its queue)         queue.mine or queue.ended ◀─────┘
+ *
+ * A *poller* is a completion queue, an event channel, and the channels on them. Its lock is a
+ * try-lock. It covers posting, polling and connection events, because the fabric wants one thread
+ * at a time for all three. No thread ever waits for it: a thread that does not get the lock sets
+ * `attention`, and the holder looks again after unlocking.
+ */
+#ifndef GN_IO_ENGINE_H
+#define GN_IO_ENGINE_H
+
+#include <assert.h>
+#include <errno.h>
+
+#include "base/bits.h"
+#include "base/counter.h"
+#include "base/fail.h"
+#include "base/source.h"
+#include "base/ticks.h"
+#include "gannet/exec.h"
+#include "gannet/io.h"
+#include "io/core/attach.h"
+#include "io/core/plan.h"
+#include "io/core/poll.h"
+#include "io/core/window.h"
+#include "link/link.h"
+
+#define IO_POLLERS_MAX	  60u /* a thread that sleeps waits for all of them, and for its queue */
+#define IO_CHAIN_SGES	  256u
+#define IO_POLL_WCS	  32u
+#define IO_QUEUE_DEPTH_MAX 65536u
+#define IO_CHANNEL_DEPTH_MAX 4096u
+#define IO_SERVICE_LOOK_US 100000u /* the service thread wakes at least so often */
+#define IO_SERVICE_WAKES   64u
+#define IO_SIGNAL_EVERY	  16u  /* work requests */
+#define IO_MAINTAIN_POLLS 256u /* between two maintenances, if all polls find something */
+#define IO_MAINTAIN_TICKS (4 * EXEC_TICKS_SHORT) /* … and if polls find nothing */
+
+/* A piece and its request. */
+struct io_part {
+	struct io_piece piece;
+	struct gn_io_req *req;
+	bool unfenced; /* a WRITE of a broken connection may still land: the request must not end */
+};
+
+/* The private part of a struct gn_io_req. */
+struct io_req {
+	struct io_part part[2];
+	struct gn_io_queue *queue; /* NULL: not under way */
+	struct gn_io_req *next;	   /* in a list of ended requests */
+	uint8_t *buffer;	   /* of the staging area; NULL: none */
+	struct gn_io_mem *dyn;	   /* registered for this request */
+	uint32_t len_bytes;
+	uint32_t lkey; /* of buffer, of dyn, or of the only SGE */
+	uint32_t pieces_left; /* atomic */
+	bool cancelled;	      /* atomic */
+	int status;	      /* atomic: of the pieces that ended */
+};
+
+static_assert(sizeof(struct io_req) <= sizeof(((struct gn_io_req *)0)->opaque),
+	      "struct gn_io_req has no space for its private part");
+
+static inline struct io_req *io_req_of(struct gn_io_req *req)
+{
+	return (struct io_req *)(void *)req->opaque;
+}
+
+static inline struct io_part *io_part_of(struct io_piece *piece)
+{
+	return container_of(piece, struct io_part, piece);
+}
+
+/* A list of pieces. */
+struct io_list {
+	struct io_piece *first, **last;
+};
+
+static inline void io_list_init(struct io_list *list)
+{
+	list->first = NULL;
+	list->last = &list->first;
+}
+
+static inline void io_list_add(struct io_list *list, struct io_piece *piece)
+{
+	piece->next = NULL;
+	*list->last = piece;
+	list->last = &piece->next;
+}
+
+/* Puts the pieces of head before those of list. */
+static inline void io_list_put_back(struct io_list *list, struct io_list *head)
+{
+	if (!head->first)
+		return;
+	*head->last = list->first;
+	if (!list->first)
+		list->last = head->last;
+	list->first = head->first;
+	io_list_init(head);
+}
+
+/* A posted work request. Positions in the ring are the ids of completions. */
+struct io_posted {
+	struct io_piece *first;
+	uint32_t len_bytes;
+	enum gn_io_op op;
+};
+
+enum io_channel_state {
+	IO_CHANNEL_IDLE, /* not connected: tries at due_ns */
+	IO_CHANNEL_CONNECTING,
+	IO_CHANNEL_UP,
+	IO_CHANNEL_BROKEN, /* its qp must be destroyed */
+	IO_CHANNEL_LOST,   /* for good: requests end with -ESTALE */
+};
+
+/* One connection to a target. Unless noted, only the holder of the poller's lock touches it. */
+struct io_channel {
+	_Alignas(GN_CACHELINE) struct io_piece *incoming[GN_IO_OPS]; /* atomic, newest first */
+	_Alignas(GN_CACHELINE) struct io_poller *poller;
+	struct gn_io_target *target;
+	struct io_channel *next; /* of the poller */
+	struct gn_qp *qp;
+	enum io_channel_state state; /* atomic for readers without the lock */
+	bool starved;		     /* a window holds its requests back */
+	struct io_list waiting[GN_IO_OPS];
+	struct io_list repeat[GN_IO_OPS];
+	struct io_posted *posted;
+	uint64_t head, tail; /* positions of the ring: oldest posted, next */
+	uint32_t mask, depth, max_sge;
+	uint32_t unsignaled;  /* work requests since the last signaled one */
+	uint32_t index;	      /* in its target */
+	uint32_t generation;  /* of the connection: attach.h */
+	uint64_t deadline_ns; /* none of the waiting requests is due before */
+	uint64_t down_ns;     /* since when it is not UP */
+	struct link_backoff backoff;
+};
+
+struct io_poller_stats {
+	uint64_t requests[GN_IO_OPS], bytes[GN_IO_OPS];
+	uint64_t failed, wrs, doorbells, merged, waited, repeated, reconnects;
+	uint64_t polls, polls_empty, arms, events;
+};
+
+struct io_poller {
+	_Alignas(GN_CACHELINE) uint32_t lock; /* atomic: 1 while a thread has it */
+	uint32_t attention;		      /* atomic: look again after unlocking */
+	uint32_t sleepers;		      /* atomic: threads that sleep until an event */
+	_Alignas(GN_CACHELINE) struct gn_io *io;
+	struct gn_cq *cq;
+	struct gn_chan *chan;
+	struct io_channel *channels;
+	uint32_t index;
+	uint32_t cq_free; /* completions that no channel has reserved */
+	bool armed;	  /* the cq: an event will come */
+	bool purge;	  /* atomic: a request was cancelled */
+	bool broken;	  /* a channel is BROKEN */
+	unsigned polls;	  /* since the last maintenance */
+	uint64_t due_ns;  /* atomic: a maintenance is needed then */
+	struct io_poller_stats stats;
+	struct io_plan plan;
+	struct gn_wr wrs[IO_PLAN_WRS];
+	struct gn_sge sges[IO_CHAIN_SGES];
+	struct gn_wc wcs[IO_POLL_WCS];
+};
+
+struct gn_io_target {
+	struct gn_io *io;
+	struct gn_io_target *next;
+	char *addr;
+	struct io_attach attach; /* without channel and generation */
+	struct gn_io_range shared;
+	uint64_t incarnation;
+	uint32_t timeout_us;
+	int lost;    /* atomic: 0 or the error of its requests */
+	int refused; /* atomic: why the last attempt failed */
+	unsigned n_regions, n_channels;
+	struct io_channel *channels; /* n_channels of them */
+};
+
+struct gn_io_region {
+	struct gn_io_target *target;
+	uint64_t start, length;
+	uint32_t key;
+	unsigned rights;
+};
+
+struct gn_io_mem {
+	struct gn_io *io;
+	struct gn_io_mem *next;
+	struct gn_mem *mem;
+	struct gn_mr *mr;
+	uint8_t *addr;
+	size_t length;
+	uint32_t lkey;
+};
+
+/* Registered buffers of one size; free ones are a lock-free stack of indexes. */
+struct io_staging_class {
+	uint32_t size, n;
+	uint8_t *base;
+	uint32_t *next; /* atomic: index + 1 of the next free one */
+	_Alignas(GN_CACHELINE) uint64_t top; /* atomic: tag << 32 | index + 1 */
+};
+#define IO_STAGING_CLASSES 3u
+
+struct gn_io {
+	struct gn_fabric *fabric;
+	struct gn_attr attr;
+	struct gn_io_opts opts;
+	struct gn_ctx *ctx;
+	struct gn_pd *pd;
+	uint32_t max_sge;
+	uint64_t copy_below; /* shorter buffers are copied, others registered */
+	struct io_window window[GN_IO_OPS];
+	struct io_auto adapt[GN_IO_OPS];
+	uint32_t auto_lock; /* atomic: a try-lock of adapt */
+	uint32_t starved;   /* atomic: channels are held back by a window */
+	uint32_t n_pollers; /* atomic; only grows */
+	struct io_poller *pollers[IO_POLLERS_MAX];
+	struct gn_mem *staging_mem;
+	struct gn_mr *staging_mr;
+	struct io_staging_class staging[IO_STAGING_CLASSES];
+	uint64_t wakeups;     /* atomic */
+	struct gn_mutex lock; /* of the lists, and of creating and destroying */
+	unsigned n_targets, n_mems, n_queues; /* atomic */
+	struct gn_thread *service;
+	struct gn_io_queue *service_queue;
+	bool service_stop; /* atomic */
+};
+
+struct gn_io_queue {
+	struct gn_io *io;
+	struct gn_queue *ended;	 /* requests that other threads ended */
+	struct gn_io_req *mine, **mine_last; /* … and this thread */
+	uint32_t depth, under_way;
+	uint16_t out[IO_POLLERS_MAX]; /* pieces under way by poller */
+	struct io_poll poll;
+	uint64_t maintained_ticks;
+	bool service; /* of the service thread, which looks after all pollers */
+};
+
+/* ---- poller.c: the lock, completions, events ---- */
+
+int io_poller_get(struct gn_io *io, struct io_channel *channel, struct io_poller **out);
+/* Removes a channel that has no requests. The lock is held. */
+void io_poller_remove(struct io_poller *poller, struct io_channel *channel);
+void io_poller_destroy(struct io_poller *poller);
+
+static inline bool io_poller_try(struct io_poller *poller)
+{
+	/* Pairs with the store of io_poller_leave(). */
+	return !__atomic_exchange_n(&poller->lock, 1, __ATOMIC_SEQ_CST);
+}
+
+/*
+ * As io_poller_try(), for a thread that has left work: if it does not get the lock, the holder looks
+ * again.
+ */
+static inline bool io_poller_try_or_notify(struct io_poller *poller)
+{
+	if (likely(io_poller_try(poller)))
+		return true;
+	__atomic_store_n(&poller->attention, 1, __ATOMIC_SEQ_CST);
+	return io_poller_try(poller);
+}
+
+/* Unlocks, and looks again if another thread asked for it. self: the caller's queue, or NULL. */
+void io_poller_leave(struct io_poller *poller, struct gn_io_queue *self);
+/* For set-up and teardown: waits for the lock, yielding. */
+void io_poller_lock(struct io_poller *poller);
+/* The lock is held: takes incoming requests, posts what it can. */
+void io_poller_post(struct io_poller *poller, struct gn_io_queue *self);
+/* The lock is held: polls up to batch completions, and posts what became possible. */
+uint32_t io_poller_poll(struct io_poller *poller, uint32_t batch, struct gn_io_queue *self);
+/* The lock is held: events, connections, deadlines. */
+void io_poller_maintain(struct io_poller *poller, struct gn_io_queue *self);
+/* The lock is held: requests an event for the next completion. */
+void io_poller_arm(struct io_poller *poller);
+/* Some bytes of a window are free: lets other pollers post. */
+void io_serve_starved(struct gn_io *io, struct io_poller *self, struct gn_io_queue *queue);
+static inline void io_poller_due(struct io_poller *poller, uint64_t due_ns)
+{
+	if (due_ns < __atomic_load_n(&poller->due_ns, __ATOMIC_RELAXED))
+		__atomic_store_n(&poller->due_ns, due_ns, __ATOMIC_RELAXED);
+}
+
+/* The pieces of a work request end. */
+void io_posted_end(struct io_poller *poller, struct io_piece *first, int status,
+		   struct gn_io_queue *self);
+
+/* ---- post.c ---- */
+
+/* The lock is held: moves incoming pieces to the waiting ones. */
+void io_channel_collect(struct io_channel *ch);
+/* The lock is held: posts waiting pieces of an UP channel. */
+void io_channel_post(struct io_channel *ch, struct gn_io_queue *self);
+
+/* ---- channel.c: connections ---- */
+
+void io_channel_init(struct io_channel *ch, struct gn_io_target *target, uint32_t index);
+/* A completion, or an event, says that the connection is gone. */
+void io_channel_fail(struct io_channel *ch);
+/* The lock is held: the connection's next step, and expired or cancelled requests. */
+void io_channel_advance(struct io_channel *ch, uint64_t now_ns, struct gn_io_queue *self);
+void io_channel_event(struct io_channel *ch, const struct gn_event *event,
+		      struct gn_io_queue *self);
+/* Ends waiting requests that are expired or cancelled. */
+void io_channel_purge(struct io_channel *ch, uint64_t now_ns, struct gn_io_queue *self);
+bool io_channel_busy(struct io_channel *ch);
+void io_channel_close(struct io_channel *ch);
+
+/* ---- queue.c ---- */
+
+/* A piece ended. Any thread; self: its queue, or NULL. */
+void io_piece_end(struct io_poller *poller, struct io_piece *piece, int status,
+		  struct gn_io_queue *self);
+/* The service thread has a new poller to look after; io->lock is held. */
+void io_service_wake(struct gn_io *io);
+void io_service_stop(struct gn_io *io);
+
+/* ---- memory.c ---- */
+
+int io_memory_init(struct gn_io *io);
+void io_memory_fini(struct gn_io *io);
+/*
+ * Before a request is queued: copies or registers buffers that are not registered. -EAGAIN: the
+ * staging buffers are in use.
+ */
+int io_memory_prepare(struct gn_io *io, struct gn_io_req *req);
+/* By the owner, when the request has ended. */
+void io_memory_finish(struct gn_io *io, struct gn_io_req *req);
+
+#endif

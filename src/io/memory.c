@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Local memory: registered once by the caller, copied through registered buffers, or registered for
+ * one request (RDMAbox IV-A). The submitter copies and registers, never the leader.
+ */
+#include <string.h>
+
+#include "io/engine.h"
+
+/* ---- staging buffers ---- */
+
+static const uint32_t staging_sizes[IO_STAGING_CLASSES] = {4096, 65536, GN_IO_BYTES_MAX};
+
+static uint8_t *class_take(struct io_staging_class *class)
+{
+	uint64_t top = __atomic_load_n(&class->top, __ATOMIC_ACQUIRE), next;
+	uint32_t index;
+
+	do {
+		index = (uint32_t)top;
+		if (!index)
+			return NULL;
+		/* May be stale if another thread was faster: then the tag differs. */
+		next = (top >> 32) + 1;
+		next = next << 32 | __atomic_load_n(&class->next[index - 1], __ATOMIC_RELAXED);
+	} while (!__atomic_compare_exchange_n(&class->top, &top, next, true, __ATOMIC_ACQ_REL,
+					      __ATOMIC_ACQUIRE));
+	return class->base + (size_t)(index - 1) * class->size;
+}
+
+static void class_put(struct io_staging_class *class, const uint8_t *buffer)
+{
+	const uint32_t index = (uint32_t)((size_t)(buffer - class->base) / class->size) + 1;
+	uint64_t top = __atomic_load_n(&class->top, __ATOMIC_RELAXED);
+
+	do
+		__atomic_store_n(&class->next[index - 1], (uint32_t)top, __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&class->top, &top, ((top >> 32) + 1) << 32 | index,
+					    true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+}
+
+static uint8_t *staging_take(struct gn_io *io, uint32_t len)
+{
+	uint8_t *buffer = NULL;
+
+	for (unsigned i = 0; !buffer && i < IO_STAGING_CLASSES; i++)
+		if (io->staging[i].size >= len)
+			buffer = class_take(&io->staging[i]);
+	return buffer;
+}
+
+static void staging_put(struct gn_io *io, uint8_t *buffer)
+{
+	for (unsigned i = 0; i < IO_STAGING_CLASSES; i++) {
+		struct io_staging_class *class = &io->staging[i];
+
+		if (buffer >= class->base && buffer < class->base + (size_t)class->n * class->size)
+			class_put(class, buffer);
+	}
+}
+
+/* A quarter of the area for each of the small sizes, half of it for the largest. */
+static int staging_init(struct gn_io *io)
+{
+	const size_t bytes = io->opts.staging_bytes;
+	uint8_t *at;
+	int rc = gn_mem_alloc(io->fabric, bytes, 0, &io->staging_mem);
+
+	if (!rc)
+		rc = gn_mr_register(io->pd, io->staging_mem, 0, bytes, GN_LOCAL_WRITE,
+				    &io->staging_mr);
+	if (rc)
+		return rc;
+	at = gn_mr_addr(io->staging_mr);
+	for (unsigned i = 0; i < IO_STAGING_CLASSES; i++) {
+		struct io_staging_class *class = &io->staging[i];
+		const size_t share = i + 1 < IO_STAGING_CLASSES ? bytes / 4 : bytes / 2;
+
+		class->size = staging_sizes[i];
+		class->n = (uint32_t)(share / class->size);
+		class->base = at;
+		class->next = gn_alloc((class->n + 1) * sizeof(*class->next), 0);
+		if (!class->next)
+			return gn_fail(-ENOMEM, "gn_io_create(): " NO_MEMORY);
+		at += (size_t)class->n * class->size;
+		for (uint32_t b = 0; b < class->n; b++)
+			class_put(class, class->base + (size_t)b * class->size);
+	}
+	return 0;
+}
+
+/* ---- registration ---- */
+
+int gn_io_mem_register(struct gn_io *io, void *addr, size_t length, struct gn_io_mem **out)
+{
+	struct gn_io_mem *mem;
+	int rc;
+
+	if (!io || !addr || !length || !out)
+		return gn_fail(-EINVAL, "gn_io_mem_register(): io, addr or out is NULL, or length is 0");
+	mem = gn_alloc(sizeof(*mem), 0);
+	if (!mem)
+		return gn_fail(-ENOMEM, "gn_io_mem_register(): " NO_MEMORY);
+	rc = gn_mem_wrap(io->fabric, addr, length, &mem->mem);
+	if (rc)
+		goto free_mem;
+	rc = gn_mr_register(io->pd, mem->mem, 0, length, GN_LOCAL_WRITE, &mem->mr);
+	if (rc)
+		goto unwrap;
+	mem->io = io;
+	mem->addr = addr;
+	mem->length = length;
+	mem->lkey = gn_mr_lkey(mem->mr);
+	__atomic_fetch_add(&io->n_mems, 1, __ATOMIC_RELAXED);
+	*out = mem;
+	return 0;
+
+unwrap:
+	gn_mem_free(mem->mem);
+free_mem:
+	gn_free(mem);
+	return rc;
+}
+
+int gn_io_mem_deregister(struct gn_io_mem *mem)
+{
+	int rc;
+
+	if (!mem)
+		return 0;
+	rc = gn_mr_deregister(mem->mr);
+	if (rc)
+		return rc;
+	gn_mem_free(mem->mem);
+	__atomic_fetch_sub(&mem->io->n_mems, 1, __ATOMIC_RELAXED);
+	gn_free(mem);
+	return 0;
+}
+
+/* ---- requests ---- */
+
+static void req_copy(struct gn_io_req *req, uint8_t *buffer, bool out)
+{
+	for (uint32_t i = 0; i < req->n_sge; i++) {
+		const struct gn_io_sge *sge = &req->sge[i];
+
+		if (out)
+			memcpy(buffer, sge->addr, sge->len_bytes);
+		else
+			memcpy(sge->addr, buffer, sge->len_bytes);
+		buffer += sge->len_bytes;
+	}
+	gn_charge(GN_WORK_COPY, io_req_of(req)->len_bytes);
+}
+
+static bool req_is_registered(const struct gn_io_req *req)
+{
+	for (uint32_t i = 0; i < req->n_sge; i++)
+		if (!req->sge[i].mem)
+			return false;
+	return true;
+}
+
+int io_memory_prepare(struct gn_io *io, struct gn_io_req *req)
+{
+	struct io_req *r = io_req_of(req);
+	int rc;
+
+	r->buffer = NULL;
+	r->dyn = NULL;
+	if (likely(req_is_registered(req))) {
+		r->lkey = req->sge->mem->lkey;
+		return 0;
+	}
+	/* A request of several buffers is copied: registering each costs more than one copy. */
+	if (req->n_sge == 1 && r->len_bytes >= io->copy_below) {
+		rc = gn_io_mem_register(io, req->sge->addr, req->sge->len_bytes, &r->dyn);
+		if (!rc)
+			r->lkey = r->dyn->lkey;
+		return rc;
+	}
+	r->buffer = staging_take(io, r->len_bytes);
+	if (!r->buffer)
+		return gn_fail_text(-EAGAIN, "gn_io_submit(): the staging buffers are in use: poll "
+					     "first, or raise opts.staging_bytes");
+	r->lkey = gn_mr_lkey(io->staging_mr);
+	if (req->op == GN_IO_WRITE)
+		req_copy(req, r->buffer, true);
+	return 0;
+}
+
+void io_memory_finish(struct gn_io *io, struct gn_io_req *req)
+{
+	struct io_req *r = io_req_of(req);
+
+	if (r->buffer) {
+		if (req->op == GN_IO_READ && !r->status)
+			req_copy(req, r->buffer, false);
+		staging_put(io, r->buffer);
+	}
+	gn_io_mem_deregister(r->dyn);
+	r->buffer = NULL;
+	r->dyn = NULL;
+}
+
+/* ---- copy or register: what is faster here ---- */
+
+#define MEASURE_ROUNDS 3u
+
+static uint64_t measure_copy(struct gn_io *io, uint8_t *from, uint32_t len)
+{
+	uint64_t best = UINT64_MAX;
+
+	for (unsigned i = 0; i < MEASURE_ROUNDS; i++) {
+		const uint64_t begin_ns = gn_now_ns();
+		uint64_t took_ns;
+
+		memcpy(io->staging[IO_STAGING_CLASSES - 1].base, from, len);
+		gn_charge(GN_WORK_COPY, len);
+		took_ns = gn_now_ns() - begin_ns;
+		best = took_ns < best ? took_ns : best;
+	}
+	return best;
+}
+
+static uint64_t measure_register(struct gn_io *io, uint8_t *from, uint32_t len)
+{
+	uint64_t best = UINT64_MAX;
+
+	for (unsigned i = 0; i < MEASURE_ROUNDS; i++) {
+		const uint64_t begin_ns = gn_now_ns();
+		struct gn_io_mem *mem;
+		uint64_t took_ns;
+
+		if (gn_io_mem_register(io, from, len, &mem))
+			return UINT64_MAX;
+		gn_io_mem_deregister(mem);
+		took_ns = gn_now_ns() - begin_ns;
+		best = took_ns < best ? took_ns : best;
+	}
+	return best;
+}
+
+static int copy_below_measure(struct gn_io *io)
+{
+	uint8_t *from = gn_alloc(GN_IO_BYTES_MAX, GN_PAGE);
+	uint32_t len = GN_IO_BYTES_MAX;
+
+	if (!from)
+		return gn_fail(-ENOMEM, "gn_io_create(): " NO_MEMORY);
+	memset(from, 1, GN_IO_BYTES_MAX);
+	/* The shortest length from which registering is faster for all lengths. */
+	while (len >= GN_PAGE && measure_register(io, from, len) < measure_copy(io, from, len))
+		len /= 2;
+	io->copy_below = len < GN_PAGE ? GN_PAGE : 2ull * len;
+	gn_free(from);
+	return 0;
+}
+
+int io_memory_init(struct gn_io *io)
+{
+	int rc = staging_init(io);
+
+	if (rc)
+		return rc;
+	switch (io->opts.mr) {
+	case GN_IO_MR_PRE:
+		io->copy_below = UINT64_MAX;
+		return 0;
+	case GN_IO_MR_DYN:
+		io->copy_below = 0;
+		return 0;
+	default:
+		return copy_below_measure(io);
+	}
+}
+
+void io_memory_fini(struct gn_io *io)
+{
+	for (unsigned i = 0; i < IO_STAGING_CLASSES; i++)
+		gn_free(io->staging[i].next);
+	gn_mr_deregister(io->staging_mr);
+	gn_mem_free(io->staging_mem);
+}
