@@ -19,7 +19,7 @@
 #ifndef GANNET_DONOR_H
 #define GANNET_DONOR_H
 
-#include <gannet/fabric.h>
+#include <gannet/io.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -113,6 +113,140 @@ GN_API int gn_donor_server_stats(struct gn_donor_server *server, struct gn_donor
 /* The server of the control calls, for its counters and metrics. */
 struct gn_rpc_server;
 GN_API struct gn_rpc_server *gn_donor_server_rpc(struct gn_donor_server *server);
+
+/* ---- client ---- */
+
+/*
+ * A session with a donor. Only the thread that connected it may use it, its slabs and its notices.
+ * The regions of its slabs may be used as io.h says, by any thread.
+ *
+ * Calls connect the control connection again if it broke, until their deadline. The data
+ * connections are the engine's. -ESTALE from any call: the donor was restarted or has ended the
+ * session; all slabs are lost.
+ */
+struct gn_donor;
+
+/* Names a session, for a process that takes over another's. Keep it secret. */
+struct gn_donor_id {
+	uint8_t token[GN_DONOR_TOKEN];
+	uint64_t incarnation; /* of the donor */
+};
+
+struct gn_donor_opts {
+	size_t size;	   /* sizeof(struct gn_donor_opts) */
+	const char *owner; /* a tag for gn_donor_list(): text without blanks; NULL: none */
+	const struct gn_donor_id *id; /* the session to take over; NULL: a new one */
+	uint32_t timeout_us;	      /* to connect; 0: 2 s */
+};
+
+/*
+ * Connects to a donor, and opens it as a target of the engine. io NULL: without a session, for
+ * gn_donor_list() and gn_donor_stats() only. -ENOSPC: the donor has no space for another session.
+ * -ESTALE: the session of opts.id has ended, or the donor was restarted. -ESHUTDOWN: the donor is
+ * going away. opts may be NULL.
+ */
+GN_API int gn_donor_connect(struct gn_fabric *fabric, struct gn_io *io, const char *addr,
+			    const struct gn_donor_opts *opts, struct gn_donor **out);
+enum gn_donor_close_flag {
+	GN_DONOR_KEEP = 1 << 0, /* the donor keeps the session and its slabs until the lease ends */
+};
+/* -EBUSY: requests refer to its slabs. donor may be NULL. */
+GN_API int gn_donor_close(struct gn_donor *donor, unsigned flags);
+GN_API int gn_donor_id(const struct gn_donor *donor, struct gn_donor_id *out);
+GN_API struct gn_io_target *gn_donor_target(const struct gn_donor *donor);
+
+/* Memory that the donor granted. The library owns the struct. */
+struct gn_donor_slab {
+	uint64_t id;
+	uint64_t bytes;
+	struct gn_io_region *region; /* all of it */
+	void *user;		     /* for the caller */
+	/* private */
+	uint64_t use_offset;
+	struct gn_donor_slab *next, **prev;
+};
+
+/*
+ * Gets up to n slabs of zeroed memory and returns their number, or an error if there is none.
+ * -ENOSPC: all memory is granted, or the donor's system is short of memory. -EDQUOT: a limit of this
+ * client. -ESHUTDOWN: the donor is going away. -ETIMEDOUT. -ECONNRESET: the connection broke; slabs
+ * that were granted at this moment are in gn_donor_next_slab().
+ */
+GN_API int gn_donor_grant(struct gn_donor *donor, unsigned n, struct gn_donor_slab **out,
+			  uint64_t deadline_ns);
+/*
+ * Returns a slab, and returns when nothing can land in it any more. Its shares are revoked. Frees
+ * the struct, unless -EBUSY: requests refer to it, or -ETIMEDOUT.
+ */
+GN_API int gn_donor_release(struct gn_donor *donor, struct gn_donor_slab *slab,
+			    uint64_t deadline_ns);
+/* The slabs that this session holds, one after the other: NULL begins and ends. */
+GN_API struct gn_donor_slab *gn_donor_next_slab(const struct gn_donor *donor,
+						const struct gn_donor_slab *slab);
+
+/*
+ * Makes a token that gives access to a range of a slab: gn_io_target_open() with opts.share. offset
+ * and length are multiples of GN_PAGE; rights: GN_REMOTE_READ | GN_REMOTE_WRITE. Each token is for
+ * one client.
+ */
+GN_API int gn_donor_share(struct gn_donor *donor, const struct gn_donor_slab *slab, uint64_t offset,
+			  uint64_t length, unsigned rights, uint64_t deadline_ns,
+			  uint8_t token[GN_DONOR_TOKEN]);
+/* Returns when nothing can land under the token any more. -ENOENT: no such token. */
+GN_API int gn_donor_revoke(struct gn_donor *donor, const uint8_t token[GN_DONOR_TOKEN],
+			   uint64_t deadline_ns);
+/* The address and the incarnation of the data connections, for the holder of a share's token. */
+GN_API const char *gn_donor_data_addr(const struct gn_donor *donor);
+
+/*
+ * Renews the lease by a one-sided WRITE. Does not wait. Call it at least twice in the donor's
+ * silence_us if the session makes no calls. gn_donor_used() states how often a slab was used so far:
+ * the next renewals tell the donor, which takes back the least used slabs first.
+ */
+GN_API int gn_donor_renew(struct gn_donor *donor);
+GN_API void gn_donor_used(struct gn_donor *donor, const struct gn_donor_slab *slab, uint64_t used);
+
+enum gn_donor_notice_kind {
+	GN_DONOR_TAKE_BACK = 1, /* release this slab by then, or the donor takes it */
+	GN_DONOR_TAKEN,		/* the donor took this slab, or (id 0) several: they are lost */
+	GN_DONOR_GOING_AWAY,	/* release all slabs by then: the donor ends */
+};
+
+struct gn_donor_notice {
+	size_t size; /* sizeof(struct gn_donor_notice) */
+	enum gn_donor_notice_kind kind;
+	struct gn_donor_slab *slab; /* NULL: none, or it is not known any more */
+	uint64_t id;		    /* of the slab, or 0 */
+	uint64_t deadline_ns;
+};
+
+/* Waits for what the donor has to tell: 0, -ETIMEDOUT, -EINTR, -ESTALE. */
+GN_API int gn_donor_next_notice(struct gn_donor *donor, struct gn_donor_notice *out,
+				uint64_t deadline_ns);
+/* Ready when gn_donor_next_notice() should be called with GN_NO_WAIT; after its first call. */
+GN_API struct gn_source *gn_donor_source(struct gn_donor *donor);
+
+enum gn_donor_state { GN_DONOR_HELD, GN_DONOR_ASKED, GN_DONOR_ENDING };
+
+struct gn_donor_entry {
+	uint64_t slab; /* 0: a session without slabs */
+	uint64_t session;
+	uint64_t bytes;
+	uint64_t held_ms; /* since the grant */
+	uint64_t left_ms; /* until the lease ends, without a sign of life */
+	enum gn_donor_state state;
+	bool mine; /* of this session */
+	char owner[GN_DONOR_OWNER];
+};
+
+/*
+ * Calls fn for each slab, and each session without slabs, of an owner; NULL: of all. fn returns 0
+ * to go on. Entries that come or go meanwhile may be missing.
+ */
+GN_API int gn_donor_list(struct gn_donor *donor, const char *owner,
+			 int (*fn)(void *arg, const struct gn_donor_entry *entry), void *arg,
+			 uint64_t deadline_ns);
+GN_API int gn_donor_stats(struct gn_donor *donor, struct gn_donor_stats *out, uint64_t deadline_ns);
 
 #ifdef __cplusplus
 }

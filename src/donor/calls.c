@@ -340,9 +340,10 @@ static void handle_notice(struct gn_rpc_request *request, void *arg)
 
 /* ---- LIST, STATS, END ---- */
 
-static bool owner_matches(const struct donor_session *session, const char *owner)
+static bool list_wants(const struct donor_list_request *list, const struct donor_session *session)
 {
-	return !owner[0] || !strcmp(session->owner, owner);
+	return (!list->owner[0] || !strcmp(session->owner, list->owner)) &&
+	       (!list->session || list->session == session->number);
 }
 
 static void entry_of_session(const struct gn_donor_server *server,
@@ -386,12 +387,12 @@ static void list_page(const struct gn_donor_server *server, const struct donor_l
 		if (i < server->n_slabs) {
 			const struct donor_slab *slab = &server->slabs[i];
 
-			if (slab->session && owner_matches(slab->session, list->owner))
+			if (slab->session && list_wants(list, slab->session))
 				entry_of_slab(server, slab, client, &out->entries[out->n++]);
 		} else {
 			const struct donor_session *s = server->sessions[i - server->n_slabs];
 
-			if (!s->n_slabs && owner_matches(s, list->owner))
+			if (!s->n_slabs && list_wants(list, s))
 				entry_of_session(server, s, &out->entries[out->n++]);
 		}
 	}

@@ -96,6 +96,7 @@ struct donor_token {
 
 struct donor_list_request {
 	char owner[GN_DONOR_OWNER]; /* empty: all owners */
+	uint64_t session;	    /* 0: all sessions */
 	uint64_t after;		    /* 0, or next of the last result */
 };
 
@@ -123,7 +124,7 @@ struct donor_list_result {
 };
 
 struct donor_notice {
-	uint32_t kind; /* enum gn_donor_notice_kind */
+	uint32_t kind; /* enum donor_notice_kind */
 	uint32_t reserved;
 	uint64_t slab;	  /* 0 for a lost slab: see LIST, more were lost than are told */
 	uint64_t left_ms; /* to return the slab, or before the donor ends */
@@ -142,7 +143,7 @@ _Static_assert(offsetof(struct donor_hello, incarnation) == 24, "wire format");
 _Static_assert(sizeof(struct donor_hello_result) == 88 + DONOR_DATA_NAME, "wire format");
 _Static_assert(sizeof(struct donor_grant_result) == 40, "wire format");
 _Static_assert(sizeof(struct donor_share_request) == 32, "wire format");
-_Static_assert(sizeof(struct donor_list_request) == 40, "wire format");
+_Static_assert(sizeof(struct donor_list_request) == 48, "wire format");
 _Static_assert(sizeof(struct donor_list_entry) == 112, "wire format");
 _Static_assert(sizeof(struct donor_list_result) +
 			       DONOR_LIST_MAX * sizeof(struct donor_list_entry) <=
