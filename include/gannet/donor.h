@@ -78,9 +78,10 @@ GN_API int gn_donor_server_create(struct gn_fabric *fabric, const char *addr,
 				  struct gn_donor_server **out);
 GN_API int gn_donor_server_start(struct gn_donor_server *server);
 /*
- * Refuses new sessions and grants, tells the clients that the donor is going away, and waits until
- * they have returned all slabs: 0 or -ETIMEDOUT. May be called again.
+ * Announces the end: refuses new sessions and grants, and tells the clients to return their slabs by
+ * then. gn_donor_server_drain() also waits until they have: 0 or -ETIMEDOUT; it may be called again.
  */
+GN_API int gn_donor_server_leave(struct gn_donor_server *server, uint64_t deadline_ns);
 GN_API int gn_donor_server_drain(struct gn_donor_server *server, uint64_t deadline_ns);
 /* Ends all sessions. Returns when no client can access a slab any more. server may be NULL. */
 GN_API void gn_donor_server_destroy(struct gn_donor_server *server);
@@ -168,9 +169,9 @@ struct gn_donor_slab {
 
 /*
  * Gets up to n slabs of zeroed memory and returns their number, or an error if there is none.
- * -ENOSPC: all memory is granted, or the donor's system is short of memory. -EDQUOT: a limit of this
- * client. -ESHUTDOWN: the donor is going away. -ETIMEDOUT. -ECONNRESET: the connection broke; slabs
- * that were granted at this moment are in gn_donor_next_slab().
+ * -ENOSPC: all memory is granted, or the donor's system is short of memory. -EDQUOT: a limit of
+ * this client. -ESHUTDOWN: the donor is going away. -ETIMEDOUT. -ECONNRESET: the connection broke;
+ * slabs that were granted at this moment are in gn_donor_next_slab().
  */
 GN_API int gn_donor_grant(struct gn_donor *donor, unsigned n, struct gn_donor_slab **out,
 			  uint64_t deadline_ns);
@@ -195,13 +196,13 @@ GN_API int gn_donor_share(struct gn_donor *donor, const struct gn_donor_slab *sl
 /* Returns when nothing can land under the token any more. -ENOENT: no such token. */
 GN_API int gn_donor_revoke(struct gn_donor *donor, const uint8_t token[GN_DONOR_TOKEN],
 			   uint64_t deadline_ns);
-/* The address and the incarnation of the data connections, for the holder of a share's token. */
+/* The address of the data connections, for the holder of a share's token. */
 GN_API const char *gn_donor_data_addr(const struct gn_donor *donor);
 
 /*
  * Renews the lease by a one-sided WRITE. Does not wait. Call it at least twice in the donor's
- * silence_us if the session makes no calls. gn_donor_used() states how often a slab was used so far:
- * the next renewals tell the donor, which takes back the least used slabs first.
+ * silence_us if the session makes no calls. gn_donor_used() states how often a slab was used so
+ * far: the next renewals tell the donor, which takes back the least used slabs first.
  */
 GN_API int gn_donor_renew(struct gn_donor *donor);
 GN_API void gn_donor_used(struct gn_donor *donor, const struct gn_donor_slab *slab, uint64_t used);

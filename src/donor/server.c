@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/deadline.h"
 #include "base/fail.h"
 #include "base/sized.h"
 #include "donor/server.h"
@@ -155,21 +156,31 @@ int gn_donor_server_start(struct gn_donor_server *server)
 
 /* ---- drain and destroy ---- */
 
+int gn_donor_server_leave(struct gn_donor_server *server, uint64_t deadline_ns)
+{
+	if (!server)
+		return gn_fail(-EINVAL, "gn_donor_server_leave(): server is NULL");
+	gn_mutex_lock(&server->lock);
+	server->leave_ns = deadline_given(deadline_ns);
+	server->leaving = true;
+	gn_cond_signal(&server->work);
+	for (unsigned i = 0; i < server->n_sessions; i++)
+		donor_session_notify(server, server->sessions[i]);
+	gn_mutex_unlock(&server->lock);
+	return 0;
+}
+
 int gn_donor_server_drain(struct gn_donor_server *server, uint64_t deadline_ns)
 {
 	int rc = 0;
 
 	if (!server)
 		return gn_fail(-EINVAL, "gn_donor_server_drain(): server is NULL");
+	if (!server->leaving) /* only this thread sets it */
+		gn_donor_server_leave(server, deadline_ns);
 	gn_mutex_lock(&server->lock);
-	if (!server->leaving)
-		server->leave_ns = deadline_ns;
-	server->leaving = true;
-	gn_cond_signal(&server->work);
-	for (unsigned i = 0; i < server->n_sessions; i++)
-		donor_session_notify(server, server->sessions[i]);
 	while (!rc && (donor_slabs_in(server, SLAB_GRANTED) || donor_slabs_in(server, SLAB_ENDING)))
-		rc = gn_cond_wait(&server->idle, &server->lock, deadline_ns,
+		rc = gn_cond_wait(&server->idle, &server->lock, deadline_given(deadline_ns),
 				  "slabs to be returned");
 	gn_mutex_unlock(&server->lock);
 	return rc;
