@@ -21,10 +21,10 @@
  * Order. Requests that are under way at the same time have no order, even if they overlap. A READ
  * that is submitted after a WRITE of the same bytes has ended returns the new bytes.
  *
- * Results. Every request that was submitted ends exactly once, in a poll of its queue. Until then its
- * buffers belong to the engine. Past its deadline, or after gn_io_cancel(), a request that is still
- * queued ends at once; one that was posted ends when it has completed, or when nothing of it can
- * land any more. After a failed WRITE each aligned 64-byte line of the range is old or new.
+ * Results. Every request that was submitted ends exactly once, in a poll of its queue. Until then
+ * its buffers belong to the engine. Past its deadline, or after gn_io_cancel(), a request that is
+ * still queued ends at once. One that was posted ends when it has completed, or when nothing of it
+ * can land any more. After a failed WRITE each aligned 64-byte line of the range is old or new.
  */
 #ifndef GANNET_IO_H
 #define GANNET_IO_H
@@ -75,8 +75,8 @@ enum gn_io_polling {
 
 /*
  * Decides whether bytes of an operation may be posted while in_flight bytes of it are. Called by
- * the thread that posts; must not block or call the engine. A request that is refused stays in the merge
- * queue and is offered again when others have completed. While nothing is in flight the next
+ * the thread that posts; must not block or call the engine. A request that is refused stays in the
+ * merge queue and is offered again when others have completed. While nothing is in flight the next
  * request is posted without a question.
  */
 typedef bool gn_io_admit_fn(void *arg, enum gn_io_op op, uint64_t bytes, uint64_t in_flight);
@@ -103,8 +103,8 @@ struct gn_io_opts {
 	uint32_t poll_batch;	/* event-batch: completions per event; 0: 16 */
 	uint32_t staging_bytes; /* registered buffers for GN_IO_MR_PRE; 0: 16 MiB */
 	/*
-	 * A target that could not be reached for this long is lost: its requests end with -ESTALE. 0:
-	 * 40 s, which is longer than a donor's lease.
+	 * A target that could not be reached for this long is lost: its requests end with -ESTALE.
+	 * 0: 40 s, which is longer than a donor's lease.
 	 */
 	uint32_t lost_us;
 };
@@ -116,7 +116,7 @@ GN_API int gn_io_create(struct gn_fabric *fabric, const struct gn_io_opts *opts,
 GN_API int gn_io_destroy(struct gn_io *io);
 
 struct gn_io_stats {
-	size_t size; /* sizeof(struct gn_io_stats) */
+	size_t size;					/* sizeof(struct gn_io_stats) */
 	uint64_t requests[GN_IO_OPS], bytes[GN_IO_OPS]; /* ended, with any status */
 	uint64_t failed;				/* … with another status than 0 */
 	uint64_t wrs, doorbells;			/* posted */
@@ -160,8 +160,8 @@ GN_API int gn_io_target_open(struct gn_io *io, const char *addr,
 			     const struct gn_io_target_opts *opts, struct gn_io_range *shared,
 			     struct gn_io_target **out);
 /*
- * Ends the connections. Returns when nothing of this engine can land in the target's memory any more.
- * -EBUSY: there are regions or requests.
+ * Ends the connections. Returns when nothing of this engine can land in the target's memory any
+ * more. -EBUSY: there are regions or requests.
  */
 GN_API int gn_io_target_close(struct gn_io_target *target);
 /* 0: connected, or connecting again. -ESTALE: lost; every request ends with -ESTALE. */
@@ -197,9 +197,9 @@ struct gn_io_req {
 	struct gn_io_region *region;
 	uint64_t offset; /* from the region's start */
 	const struct gn_io_sge *sge;
-	uint64_t deadline_ns;		      /* 0: GN_FOREVER */
-	void (*done)(struct gn_io_req *req);  /* called by the owner's poll; NULL: listed there */
-	void *user;			      /* for the caller */
+	uint64_t deadline_ns;		     /* 0: GN_FOREVER */
+	void (*done)(struct gn_io_req *req); /* called by the owner's poll; NULL: listed there */
+	void *user;			     /* for the caller */
 	/*
 	 * Result. 0; -ETIMEDOUT: past the deadline; -ECANCELED; -EACCES: the donor took the range
 	 * back or never granted this access; -EFAULT: a buffer cannot be accessed; -ESTALE: the
@@ -240,7 +240,7 @@ GN_API int gn_io_wait(struct gn_io_queue *queue, struct gn_io_req **reqs, unsign
  * another status if it was done already.
  */
 GN_API int gn_io_cancel(struct gn_io_req *req);
-/* Submits one request and waits for it. Other requests of the queue may end meanwhile: they stay. */
+/* Submits one request and waits for it. Others that end meanwhile stay in the queue. */
 GN_API int gn_io_run(struct gn_io_queue *queue, struct gn_io_req *req);
 
 #ifdef __cplusplus

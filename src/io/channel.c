@@ -105,8 +105,7 @@ static uint64_t list_purge(struct io_channel *ch, struct io_list *list, uint64_t
 	return first_ns;
 }
 
-static void channel_purge(struct io_channel *ch, uint64_t now_ns, int all,
-			  struct gn_io_queue *self)
+static void channel_purge(struct io_channel *ch, uint64_t now_ns, int all, struct gn_io_queue *self)
 {
 	ch->deadline_ns = GN_FOREVER;
 	for (unsigned op = 0; op < GN_IO_OPS; op++) {
@@ -254,8 +253,7 @@ static void channel_up(struct io_channel *ch, struct gn_io_queue *self)
 	io_channel_post(ch, self);
 }
 
-void io_channel_event(struct io_channel *ch, const struct gn_event *event,
-		      struct gn_io_queue *self)
+void io_channel_event(struct io_channel *ch, const struct gn_event *event, struct gn_io_queue *self)
 {
 	int rc;
 
@@ -309,7 +307,7 @@ void io_channel_advance(struct io_channel *ch, uint64_t now_ns, struct gn_io_que
 	if (ch->state == IO_CHANNEL_LOST)
 		channel_purge(ch, now_ns, -ESTALE, self);
 	if (ch->state == IO_CHANNEL_IDLE &&
-	    now_ns - ch->down_ns > ch->poller->io->opts.lost_us * 1000ull) {
+	    now_ns > ch->down_ns + ch->poller->io->opts.lost_us * 1000ull) {
 		channel_lose(ch, -ESTALE);
 		io_poller_due(ch->poller, GN_NO_WAIT);
 	} else if (ch->state == IO_CHANNEL_IDLE && now_ns >= ch->backoff.at_ns) {

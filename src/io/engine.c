@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Engines: options, creation, statistics. */
-#include "base/sized.h"
 #include "io/engine.h"
+#include "base/sized.h"
 
-#define DEFAULT(member, value)                                                                     \
-	do {                                                                                       \
-		if (!(member))                                                                     \
-			(member) = (value);                                                        \
+#define DEFAULT(member, value)              \
+	do {                                \
+		if (!(member))              \
+			(member) = (value); \
 	} while (0)
 
 static int opts_check(struct gn_io_opts *opts)
@@ -89,8 +89,9 @@ int gn_io_destroy(struct gn_io *io)
 	if (!io)
 		return 0;
 	if (io->n_targets || io->n_mems || io->n_queues > (io->service ? 1 : 0))
-		return gn_fail(-EBUSY, "gn_io_destroy(): the engine has %u targets, %u mems and %u "
-				       "queues",
+		return gn_fail(-EBUSY,
+			       "gn_io_destroy(): the engine has %u targets, %u mems and %u "
+			       "queues",
 			       io->n_targets, io->n_mems, io->n_queues - !!io->service);
 	io_service_stop(io);
 	for (uint32_t i = 0; i < io->n_pollers; i++)

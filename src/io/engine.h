@@ -35,16 +35,16 @@
 #include "io/core/window.h"
 #include "link/link.h"
 
-#define IO_POLLERS_MAX	  60u /* a thread that sleeps waits for all of them, and for its queue */
-#define IO_CHAIN_SGES	  256u
-#define IO_POLL_WCS	  32u
-#define IO_QUEUE_DEPTH_MAX 65536u
+#define IO_POLLERS_MAX	     60u /* a thread that sleeps waits for all of them, and for its queue */
+#define IO_CHAIN_SGES	     256u
+#define IO_POLL_WCS	     32u
+#define IO_QUEUE_DEPTH_MAX   65536u
 #define IO_CHANNEL_DEPTH_MAX 4096u
-#define IO_SERVICE_LOOK_US 100000u /* the service thread wakes at least so often */
-#define IO_SERVICE_WAKES   64u
-#define IO_SIGNAL_EVERY	  16u  /* work requests */
-#define IO_MAINTAIN_POLLS 256u /* between two maintenances, if all polls find something */
-#define IO_MAINTAIN_TICKS (4 * EXEC_TICKS_SHORT) /* … and if polls find nothing */
+#define IO_SERVICE_LOOK_US   100000u /* the service thread wakes at least so often */
+#define IO_SERVICE_WAKES     64u
+#define IO_SIGNAL_EVERY	     16u  /* work requests */
+#define IO_MAINTAIN_POLLS    256u /* between two maintenances, if all polls find something */
+#define IO_MAINTAIN_TICKS    (4 * EXEC_TICKS_SHORT) /* … and if polls find nothing */
 
 /* A piece and its request. */
 struct io_part {
@@ -61,7 +61,7 @@ struct io_req {
 	uint8_t *buffer;	   /* of the staging area; NULL: none */
 	struct gn_io_mem *dyn;	   /* registered for this request */
 	uint32_t len_bytes;
-	uint32_t lkey; /* of buffer, of dyn, or of the only SGE */
+	uint32_t lkey;	      /* of buffer, of dyn, or of the only SGE */
 	uint32_t pieces_left; /* atomic */
 	bool cancelled;	      /* atomic */
 	int status;	      /* atomic: of the pieces that ended */
@@ -210,7 +210,7 @@ struct gn_io_mem {
 struct io_staging_class {
 	uint32_t size, n;
 	uint8_t *base;
-	uint32_t *next; /* atomic: index + 1 of the next free one */
+	uint32_t *next;			     /* atomic: index + 1 of the next free one */
 	_Alignas(GN_CACHELINE) uint64_t top; /* atomic: tag << 32 | index + 1 */
 };
 #define IO_STAGING_CLASSES 3u
@@ -232,8 +232,8 @@ struct gn_io {
 	struct gn_mem *staging_mem;
 	struct gn_mr *staging_mr;
 	struct io_staging_class staging[IO_STAGING_CLASSES];
-	uint64_t wakeups;     /* atomic */
-	struct gn_mutex lock; /* of the lists, and of creating and destroying */
+	uint64_t wakeups;		      /* atomic */
+	struct gn_mutex lock;		      /* of the lists, and of creating and destroying */
 	unsigned n_targets, n_mems, n_queues; /* atomic */
 	struct gn_thread *service;
 	struct gn_io_queue *service_queue;
@@ -242,7 +242,7 @@ struct gn_io {
 
 struct gn_io_queue {
 	struct gn_io *io;
-	struct gn_queue *ended;	 /* requests that other threads ended */
+	struct gn_queue *ended;		     /* requests that other threads ended */
 	struct gn_io_req *mine, **mine_last; /* … and this thread */
 	uint32_t depth, under_way;
 	uint16_t out[IO_POLLERS_MAX]; /* pieces under way by poller */
@@ -265,8 +265,8 @@ static inline bool io_poller_try(struct io_poller *poller)
 }
 
 /*
- * As io_poller_try(), for a thread that has left work: if it does not get the lock, the holder looks
- * again.
+ * As io_poller_try(), for a thread that has left work: if it does not get the lock, the holder
+ * looks again.
  */
 static inline bool io_poller_try_or_notify(struct io_poller *poller)
 {

@@ -54,7 +54,7 @@ static void staging_put(struct gn_io *io, uint8_t *buffer)
 	for (unsigned i = 0; i < IO_STAGING_CLASSES; i++) {
 		struct io_staging_class *class = &io->staging[i];
 
-		if (buffer >= class->base && buffer < class->base + (size_t)class->n * class->size)
+		if (buffer >= class->base && buffer < class->base + (size_t) class->n * class->size)
 			class_put(class, buffer);
 	}
 }
@@ -82,7 +82,7 @@ static int staging_init(struct gn_io *io)
 		class->next = gn_alloc((class->n + 1) * sizeof(*class->next), 0);
 		if (!class->next)
 			return gn_fail(-ENOMEM, "gn_io_create(): " NO_MEMORY);
-		at += (size_t)class->n * class->size;
+		at += (size_t) class->n * class->size;
 		for (uint32_t b = 0; b < class->n; b++)
 			class_put(class, class->base + (size_t)b * class->size);
 	}
@@ -97,7 +97,8 @@ int gn_io_mem_register(struct gn_io *io, void *addr, size_t length, struct gn_io
 	int rc;
 
 	if (!io || !addr || !length || !out)
-		return gn_fail(-EINVAL, "gn_io_mem_register(): io, addr or out is NULL, or length is 0");
+		return gn_fail(-EINVAL,
+			       "gn_io_mem_register(): io, addr or out is NULL, or length is 0");
 	mem = gn_alloc(sizeof(*mem), 0);
 	if (!mem)
 		return gn_fail(-ENOMEM, "gn_io_mem_register(): " NO_MEMORY);

@@ -260,7 +260,8 @@ static void poller_release(struct io_poller *poller, const uint64_t freed[GN_IO_
 uint32_t io_poller_poll(struct io_poller *poller, uint32_t batch, struct gn_io_queue *self)
 {
 	uint64_t freed[GN_IO_OPS] = {0};
-	int n = gn_cq_poll(poller->cq, poller->wcs, (int)(batch < IO_POLL_WCS ? batch : IO_POLL_WCS));
+	int n = gn_cq_poll(poller->cq, poller->wcs,
+			   (int)(batch < IO_POLL_WCS ? batch : IO_POLL_WCS));
 
 	counter_add(&poller->stats.polls, 1);
 	if (n <= 0) {

@@ -65,8 +65,8 @@ static bool channel_plan(struct io_channel *ch, enum gn_io_op op, uint32_t space
 		struct io_piece *piece = waiting->first, *next = piece->next;
 		const int early = piece_early_status(piece);
 
-		if (!early && (sges + piece->n_sge > IO_CHAIN_SGES ||
-			       !io_plan_add(plan, piece, &limits))) {
+		if (!early &&
+		    (sges + piece->n_sge > IO_CHAIN_SGES || !io_plan_add(plan, piece, &limits))) {
 			piece->next = next;
 			break;
 		}

@@ -204,9 +204,8 @@ static uint32_t queue_arm(struct gn_io_queue *queue, uint64_t set)
 
 static struct gn_wait_item poller_wait_item(const struct io_poller *poller)
 {
-	return poller->io->attr.caps & GN_CAP_EVENT_FD ?
-		       gn_wait_fd(gn_chan_fd(poller->chan)) :
-		       gn_wait_on(gn_chan_source(poller->chan));
+	return poller->io->attr.caps & GN_CAP_EVENT_FD ? gn_wait_fd(gn_chan_fd(poller->chan)) :
+							 gn_wait_on(gn_chan_source(poller->chan));
 }
 
 /* All pollers are armed: sleeps until one has an event, or a request has ended. */
@@ -227,7 +226,7 @@ static int queue_sleep(struct gn_io_queue *queue, uint64_t set, uint64_t deadlin
 	}
 	rc = exec_wait(items, n, due_ns, "io completions");
 	__atomic_fetch_add(&queue->io->wakeups, 1, __ATOMIC_RELAXED);
-	return rc == -ETIMEDOUT && due_ns < deadline_ns ? 0 : rc;
+	return rc >= 0 || (rc == -ETIMEDOUT && due_ns < deadline_ns) ? 0 : rc;
 }
 
 /* One step of waiting: 0, -ETIMEDOUT or -EINTR. */

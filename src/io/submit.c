@@ -48,8 +48,8 @@ static int req_check(const struct gn_io_queue *queue, struct gn_io_req *req)
 	if (unlikely(req->offset > region->length ||
 		     io_req_of(req)->len_bytes > region->length - req->offset))
 		return gn_fail(-ERANGE, "gn_io_submit(): the range is not inside the region");
-	if (unlikely(!(region->rights &
-		       (req->op == GN_IO_READ ? GN_REMOTE_READ : GN_REMOTE_WRITE))))
+	if (unlikely(
+		    !(region->rights & (req->op == GN_IO_READ ? GN_REMOTE_READ : GN_REMOTE_WRITE))))
 		return gn_fail(-EACCES, "gn_io_submit(): the region does not allow this operation");
 	rc = __atomic_load_n(&region->target->lost, __ATOMIC_RELAXED);
 	return likely(!rc) ? 0 : gn_fail(-ESTALE, "gn_io_submit(): the target is lost");

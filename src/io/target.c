@@ -5,9 +5,9 @@
 #include "base/sized.h"
 #include "io/engine.h"
 
-#define CONNECT_US   2000000u
+#define CONNECT_US	2000000u
 #define CONNECT_LOOK_US 20u
-#define RIGHTS_KNOWN ((unsigned)(GN_REMOTE_READ | GN_REMOTE_WRITE))
+#define RIGHTS_KNOWN	((unsigned)(GN_REMOTE_READ | GN_REMOTE_WRITE))
 
 static void target_free(struct gn_io_target *target)
 {
@@ -205,8 +205,9 @@ int gn_io_region_add(struct gn_io_target *target, const struct gn_io_range *rang
 	if (!target || !range || !out || !range->remote.length || !range->rights ||
 	    (range->rights & ~RIGHTS_KNOWN) ||
 	    range->remote.offset + range->remote.length < range->remote.length)
-		return gn_fail(-EINVAL, "gn_io_region_add(): the range has a length, and the rights "
-					"GN_REMOTE_READ or GN_REMOTE_WRITE");
+		return gn_fail(-EINVAL,
+			       "gn_io_region_add(): the range has a length, and the rights "
+			       "GN_REMOTE_READ or GN_REMOTE_WRITE");
 	region = gn_alloc(sizeof(*region), 0);
 	if (!region)
 		return gn_fail(-ENOMEM, "gn_io_region_add(): " NO_MEMORY);

@@ -17,7 +17,9 @@
 #include "unit_sim_run.h"
 #include "unit_world.h"
 
+#ifndef LENT_BYTES
 #define LENT_BYTES  (8u << 20)
+#endif
 #define SIM_ADDR    "sim:n0:7100"
 #define INCARNATION 77u
 
@@ -44,9 +46,8 @@ static inline void lender_answer(struct lender *l, struct gn_event *event)
 	struct io_attach_reply reply = {.magic = IO_ATTACH_MAGIC,
 					.version = IO_ATTACH_VERSION,
 					.incarnation = l->incarnation};
-	struct gn_conn_opts conn = {.size = sizeof(conn),
-				    .private_data = &reply,
-				    .private_len = sizeof(reply)};
+	struct gn_conn_opts conn = {
+		.size = sizeof(conn), .private_data = &reply, .private_len = sizeof(reply)};
 	struct gn_qp_opts opts = {.size = sizeof(opts),
 				  .send_cq = l->cq,
 				  .recv_cq = l->cq,
@@ -91,9 +92,9 @@ static inline void lender_main(void *arg)
 		if (l->broken != breaks) {
 			struct gn_qp **qp = &l->qps[l->broken % 4];
 
-			l->broken++;
 			gn_qp_destroy(*qp);
 			*qp = NULL;
+			__atomic_add_fetch(&l->broken, 1, __ATOMIC_RELEASE);
 		}
 	}
 	for (unsigned i = 0; i < IO_CHANNELS_MAX; i++)

@@ -22,8 +22,12 @@ static int program_data(struct world *w, struct gn_fabric *fabric)
 	static const struct {
 		uint64_t offset;
 		uint32_t len;
-	} ranges[] = {{0, 1},		    {4096, 4096},	 {1 << 20, 1 << 20},
-		      {(1 << 20) - 100, 200}, {(3 << 20) - 1, 2}, {(2 << 20) - 4096, 1 << 20},
+	} ranges[] = {{0, 1},
+		      {4096, 4096},
+		      {1 << 20, 1 << 20},
+		      {(1 << 20) - 100, 200},
+		      {(3 << 20) - 1, 2},
+		      {(2 << 20) - 4096, 1 << 20},
 		      {LENT_BYTES - 1, 1}};
 	uint8_t *out = gn_alloc(2 << 20, 4096), *in = out + (1 << 20);
 	struct gn_io_mem *mem;
@@ -38,7 +42,8 @@ static int program_data(struct world *w, struct gn_fabric *fabric)
 
 			fill(out, ranges[i].len, i + kind * 100);
 			memset(in, 0, ranges[i].len);
-			EXPECT(one(&u, GN_IO_WRITE, ranges[i].offset, out, ranges[i].len, use) == 0);
+			EXPECT(one(&u, GN_IO_WRITE, ranges[i].offset, out, ranges[i].len, use) ==
+			       0);
 			EXPECT(one(&u, GN_IO_READ, ranges[i].offset, in, ranges[i].len, use) == 0);
 			EXPECT(!memcmp(out, in, ranges[i].len));
 		}
@@ -98,8 +103,8 @@ static int program_blocks(struct world *w, struct gn_fabric *fabric)
 			/* They stand on both sides of the borders of stripes. */
 			reqs[n] = (struct gn_io_req){.op = op,
 						     .region = u.region,
-						     .offset = (2 << 20) - BLOCKS * BLOCK / 2 + 100 +
-							       b * BLOCK,
+						     .offset = (2 << 20) - BLOCKS * BLOCK / 2 +
+							       100 + b * BLOCK,
 						     .sge = &sges[n],
 						     .n_sge = 1};
 			list[n] = &reqs[n];
@@ -107,7 +112,8 @@ static int program_blocks(struct world *w, struct gn_fabric *fabric)
 		}
 		EXPECT(gn_io_submit(u.queue, list, n) == (int)n);
 		while (got < n) {
-			int rc = gn_io_wait(u.queue, ended, DEPTH, gn_deadline_us(UNIT_PATIENCE_US));
+			int rc =
+				gn_io_wait(u.queue, ended, DEPTH, gn_deadline_us(UNIT_PATIENCE_US));
 
 			EXPECT(rc > 0);
 			got += (unsigned)rc;

@@ -44,8 +44,8 @@ struct io_plan {
 	uint32_t n;
 	struct io_planned wr[IO_PLAN_WRS];
 	/*
-	 * Where does a work request end, or begin, at an address? A slot is the index of a work request
-	 * plus one, and a hint: the work request itself is checked. Cleared before the second piece.
+	 * Hash tables: which work request ends, or begins, at an address? A slot is the index of a
+	 * work request plus one, and only a hint. Cleared before the second piece.
 	 */
 	uint8_t ends[IO_PLAN_SLOTS], starts[IO_PLAN_SLOTS];
 };

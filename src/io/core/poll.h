@@ -41,9 +41,8 @@ struct io_poll {
 static inline void io_poll_init(struct io_poll *poll, enum io_poll_mode mode, uint32_t max_retry,
 				uint32_t batch)
 {
-	*poll = (struct io_poll){.mode = mode,
-				 .max_retry = max_retry,
-				 .batch = mode == IO_POLL_EVENT ? 1 : batch};
+	*poll = (struct io_poll){
+		.mode = mode, .max_retry = max_retry, .batch = mode == IO_POLL_EVENT ? 1 : batch};
 }
 
 /* What comes next after a poll that found so many completions. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Admission by bytes in flight (RDMAbox IV-A). A window is shared by all channels of an engine; one
- * for READs and one for WRITEs, so that an eviction never waits behind faults. Freestanding; integer
- * arithmetic only.
+ * for READs and one for WRITEs, so that an eviction never waits behind faults. Freestanding;
+ * integer arithmetic only.
  */
 #ifndef GN_IO_CORE_WINDOW_H
 #define GN_IO_CORE_WINDOW_H
@@ -14,8 +14,8 @@
 #define IO_WINDOW_NONE	  UINT64_MAX
 
 struct io_window {
-	uint64_t limit;	       /* atomic: bytes; IO_WINDOW_NONE: no limit */
-	uint64_t in_flight;    /* atomic: bytes */
+	uint64_t limit;		/* atomic: bytes; IO_WINDOW_NONE: no limit */
+	uint64_t in_flight;	/* atomic: bytes */
 	uint64_t in_flight_max; /* atomic: the most there were */
 };
 
@@ -52,8 +52,7 @@ static inline bool io_window_take(struct io_window *window, uint64_t bytes)
 /* Any thread: takes bytes that were admitted by other means. */
 static inline void io_window_add(struct io_window *window, uint64_t bytes)
 {
-	const uint64_t now =
-		__atomic_add_fetch(&window->in_flight, bytes, __ATOMIC_RELAXED);
+	const uint64_t now = __atomic_add_fetch(&window->in_flight, bytes, __ATOMIC_RELAXED);
 
 	if (now > __atomic_load_n(&window->in_flight_max, __ATOMIC_RELAXED))
 		__atomic_store_n(&window->in_flight_max, now, __ATOMIC_RELAXED);
@@ -61,27 +60,31 @@ static inline void io_window_add(struct io_window *window, uint64_t bytes)
 
 static inline void io_window_put(struct io_window *window, uint64_t bytes)
 {
-	/* Sequentially consistent: pairs with a channel that marks itself starved, then looks again. */
+	/* Pairs with a channel that marks itself starved, then looks again. */
 	__atomic_fetch_sub(&window->in_flight, bytes, __ATOMIC_SEQ_CST);
 }
 
 /*
  * Finds the smallest window whose throughput is within 5 % of the best. It measures the throughput
- * of a window for one epoch, and then tries another: half of it as long as the throughput holds,
- * three quarters of it near the edge. Every IO_AUTO_PROBE epochs it tries twice the window, because
- * the load may have changed. One thread at a time.
+ * of a window for one epoch, then tries another: smaller ones while the throughput holds. After a
+ * trial that failed it rests at the good window, longer each time. One trial in four is a larger
+ * window, because the load may have changed. One thread at a time.
  */
 #define IO_AUTO_EPOCH_NS    2000000u /* at least; and at least so many completions: */
 #define IO_AUTO_EPOCH_ENDED 64u
-#define IO_AUTO_PROBE	    64u
-#define IO_AUTO_MIN	    65536u
+#define IO_AUTO_REST_MAX    64u /* epochs between two trials */
+#define IO_AUTO_MIN	    UINT64_C(65536)
 #define IO_AUTO_MAX	    (UINT64_C(1) << 28)
+
+enum io_auto_phase { IO_AUTO_REST, IO_AUTO_DOWN, IO_AUTO_UP };
 
 struct io_auto {
 	uint64_t since_ns, bytes, ended; /* of this epoch */
-	uint64_t best;			 /* throughput in bytes per ms; fades by 1/64 per epoch */
-	uint64_t good;			 /* the smallest window that kept it */
-	uint32_t epochs;
+	uint64_t best;			 /* throughput, in bytes per ms */
+	uint64_t good;			 /* the smallest window that reached 95 % of it */
+	enum io_auto_phase phase;
+	uint32_t rest, backoff; /* epochs: left of this rest; of the next */
+	uint32_t trials;
 	bool limited; /* the window held something back in this epoch */
 };
 
