@@ -142,7 +142,7 @@ static int donor_stats_run(const struct args *args)
 		return cmd_usage_error("--json and --prometheus: one or the other");
 	if (donor_link_open(&link, &r->target))
 		return EXIT_FAILURE;
-	rc = gn_donor_stats(link.donor, &stats, link.deadline_ns);
+	rc = gn_donor_query(link.donor, &stats, link.deadline_ns);
 	if (!rc)
 		rc = donor_stats_print(r, &stats);
 	return donor_link_end(&link, rc);

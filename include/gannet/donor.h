@@ -78,8 +78,9 @@ GN_API int gn_donor_server_create(struct gn_fabric *fabric, const char *addr,
 				  struct gn_donor_server **out);
 GN_API int gn_donor_server_start(struct gn_donor_server *server);
 /*
- * Announces the end: refuses new sessions and grants, and tells the clients to return their slabs by
- * then. gn_donor_server_drain() also waits until they have: 0 or -ETIMEDOUT; it may be called again.
+ * Announces the end: refuses new sessions and grants, and tells the clients to return their slabs
+ * by then. gn_donor_server_drain() also waits until they have: 0 or -ETIMEDOUT; it may be called
+ * again.
  */
 GN_API int gn_donor_server_leave(struct gn_donor_server *server, uint64_t deadline_ns);
 GN_API int gn_donor_server_drain(struct gn_donor_server *server, uint64_t deadline_ns);
@@ -142,7 +143,7 @@ struct gn_donor_opts {
 
 /*
  * Connects to a donor, and opens it as a target of the engine. io NULL: without a session, for
- * gn_donor_list() and gn_donor_stats() only. -ENOSPC: the donor has no space for another session.
+ * gn_donor_list() and gn_donor_query() only. -ENOSPC: the donor has no space for another session.
  * -ESTALE: the session of opts.id has ended, or the donor was restarted. -ESHUTDOWN: the donor is
  * going away. opts may be NULL.
  */
@@ -153,7 +154,7 @@ enum gn_donor_close_flag {
 };
 /* -EBUSY: requests refer to its slabs. donor may be NULL. */
 GN_API int gn_donor_close(struct gn_donor *donor, unsigned flags);
-GN_API int gn_donor_id(const struct gn_donor *donor, struct gn_donor_id *out);
+GN_API int gn_donor_session_id(const struct gn_donor *donor, struct gn_donor_id *out);
 GN_API struct gn_io_target *gn_donor_target(const struct gn_donor *donor);
 
 /* Memory that the donor granted. The library owns the struct. */
@@ -247,7 +248,7 @@ struct gn_donor_entry {
 GN_API int gn_donor_list(struct gn_donor *donor, const char *owner,
 			 int (*fn)(void *arg, const struct gn_donor_entry *entry), void *arg,
 			 uint64_t deadline_ns);
-GN_API int gn_donor_stats(struct gn_donor *donor, struct gn_donor_stats *out, uint64_t deadline_ns);
+GN_API int gn_donor_query(struct gn_donor *donor, struct gn_donor_stats *out, uint64_t deadline_ns);
 
 #ifdef __cplusplus
 }

@@ -150,7 +150,7 @@ int gn_donor_list(struct gn_donor *donor, const char *owner,
 	return donor_list_all(donor, owner, 0, list_entry, &call, deadline_given(deadline_ns));
 }
 
-int gn_donor_stats(struct gn_donor *donor, struct gn_donor_stats *out, uint64_t deadline_ns)
+int gn_donor_query(struct gn_donor *donor, struct gn_donor_stats *out, uint64_t deadline_ns)
 {
 	struct gn_donor_stats stats = {.size = sizeof(stats)};
 	uint64_t words[DONOR_STATS_WORDS];
@@ -161,7 +161,7 @@ int gn_donor_stats(struct gn_donor *donor, struct gn_donor_stats *out, uint64_t 
 	int rc;
 
 	if (!donor)
-		return gn_fail(-EINVAL, "gn_donor_stats(): donor is NULL");
+		return gn_fail(-EINVAL, "gn_donor_query(): donor is NULL");
 	rc = donor_control_call(donor, &op, true);
 	if (!rc && op.result_len != sizeof(words))
 		rc = gn_fail(-EPROTO, "the donor at %s sends other statistics", donor->addr);
@@ -302,10 +302,10 @@ int gn_donor_close(struct gn_donor *donor, unsigned flags)
 	return 0;
 }
 
-int gn_donor_id(const struct gn_donor *donor, struct gn_donor_id *out)
+int gn_donor_session_id(const struct gn_donor *donor, struct gn_donor_id *out)
 {
 	if (!donor || !donor->io || !out)
-		return gn_fail(-EINVAL, "gn_donor_id(): there is no session, or out is NULL");
+		return gn_fail(-EINVAL, "gn_donor_session_id(): there is no session, or out is NULL");
 	memcpy(out->token, donor->hello.token, sizeof(out->token));
 	out->incarnation = donor->hello.incarnation;
 	return 0;

@@ -88,7 +88,7 @@ static int slabs_program(struct donor_world *w, struct gn_fabric *fabric)
 	EXPECT(run(&u, GN_IO_READ, slab[2]->region, 2 * N) == 0);
 	for (unsigned i = 0; i < N; i++)
 		EXPECT(u.buf[i] == 0);
-	EXPECT(gn_donor_stats(u.donor, &stats, gn_deadline_us(LONG_US)) == 0);
+	EXPECT(gn_donor_query(u.donor, &stats, gn_deadline_us(LONG_US)) == 0);
 	EXPECT(stats.granted == 8 && stats.grants == 9 && stats.releases == 1);
 	n = 0;
 	for (struct gn_donor_slab *s = gn_donor_next_slab(u.donor, NULL); s;
@@ -116,7 +116,7 @@ static int resume_program(struct donor_world *w, struct gn_fabric *fabric)
 	EXPECT(gn_donor_grant(u.donor, 2, slab, gn_deadline_us(LONG_US)) == 2);
 	EXPECT(write_seed(&u, slab[0]->region, 0, (uint32_t)slab[0]->id) == 0);
 	EXPECT(write_seed(&u, slab[1]->region, 0, (uint32_t)slab[1]->id) == 0);
-	EXPECT(gn_donor_id(u.donor, &id) == 0);
+	EXPECT(gn_donor_session_id(u.donor, &id) == 0);
 	EXPECT(user_close(&u, GN_DONOR_KEEP) == 0);
 
 	EXPECT(user_open(w, fabric, &u, &id) == 0);
@@ -241,7 +241,7 @@ static int restart_program(struct donor_world *w, struct gn_fabric *fabric)
 	EXPECT(user_open(w, fabric, &u, NULL) == 0);
 	EXPECT(gn_donor_grant(u.donor, 1, &slab, gn_deadline_us(LONG_US)) == 1);
 	gn_donor_server_destroy(w->server);
-	EXPECT(gn_donor_stats(u.donor, &stats, gn_deadline_us(50000)) == -ETIMEDOUT);
+	EXPECT(gn_donor_query(u.donor, &stats, gn_deadline_us(50000)) == -ETIMEDOUT);
 	EXPECT(donor_up(w) == 0);
 	EXPECT(gn_donor_grant(u.donor, 1, &slab, gn_deadline_us(LONG_US)) == -ESTALE);
 	EXPECT(write_seed(&u, slab->region, 0, 1) == -ESTALE);
