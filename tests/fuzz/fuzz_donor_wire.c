@@ -177,8 +177,8 @@ static uint32_t draw_request(uint8_t bytes[BYTES_MAX], const struct donor_raw *h
 					  .resume = fuzz_pick(2),
 					  .incarnation = honest->hello.incarnation,
 					  .owner = "evil"};
-	const struct donor_share_request share = {
-		slab + fuzz_pick(5), fuzz_pick(3) * N, fuzz_pick(3) * N, fuzz_pick(5), 0};
+	const struct donor_share_request share = {slab + fuzz_pick(5), fuzz_pick(3) * N,
+						  fuzz_pick(3) * N, fuzz_pick(5), 0};
 	const uint64_t id = slab + fuzz_pick(5);
 	uint32_t len;
 
@@ -263,7 +263,7 @@ static void test_donor(void **state)
 				.opts = {.lease_us = 10000, .memory = 8 * SLAB}};
 
 	(void)state;
-	gn_log_set(fuzz_be_silent, NULL);
+	gn_log_to(fuzz_be_silent, NULL);
 	assert_int_equal(donor_run_here(&w), 0);
 }
 
