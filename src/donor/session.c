@@ -174,7 +174,9 @@ static bool session_next_notice(struct gn_donor_server *server, struct donor_ses
 	}
 	if (session->n_taken) {
 		out->kind = DONOR_TAKEN;
-		out->slab = session->taken[--session->n_taken];
+		out->slab = session->taken[0];
+		memmove(session->taken, session->taken + 1,
+			--session->n_taken * sizeof(session->taken[0]));
 		return true;
 	}
 	slab = slab_to_ask(server, session);

@@ -31,6 +31,7 @@ struct donor_world {
 	struct gn_donor_server *server;
 	int (*program)(struct donor_world *w, struct gn_fabric *fabric);
 	bool simulated;
+	const char *faults; /* of the simulator, or NULL */
 	unsigned running;   /* atomic */
 	uint64_t available; /* atomic; what opts.available returns, with this world as its arg */
 };
@@ -109,6 +110,7 @@ static inline void donor_run_simulated(struct donor_world *w, const char *profil
 				  .caps_off = caps_off,
 				  .seed = unit_seed(),
 				  .limit_ns = 300000000000u,
+				  .faults = w->faults,
 				  .server = donor_sim_server,
 				  .client = donor_sim_client,
 				  .clients = 1,

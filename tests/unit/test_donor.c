@@ -127,6 +127,7 @@ static void test_fence(void **state)
 /* ---- resuming, leases ---- */
 
 #define LEASE_US 200000u
+#define PAUSE_US 2000000u
 
 static const struct gn_donor_server_opts short_lease = {.lease_us = LEASE_US,
 							.silence_us = 20 * LEASE_US};
@@ -252,6 +253,43 @@ static void test_silence(void **state)
 
 	(void)state;
 	donor_run(&opts, silence_program);
+}
+
+/* A donor that was stopped for longer than the lease keeps the session: its client could not come. */
+static int paused_program(struct donor_world *w, struct gn_fabric *fabric)
+{
+	struct gn_donor_stats stats;
+	struct donor_grant_result slab;
+	struct donor_raw raw, again;
+
+	EXPECT(raw_open(w, fabric, &raw) == 0);
+	EXPECT(raw_grant(&raw, &slab) == GN_RPC_OK);
+	raw_close(&raw);
+	gn_sleep_us(PAUSE_US + LEASE_US);
+	EXPECT(raw_connect(w, fabric, &again) == 0);
+	EXPECT(raw_stats(&again, &stats) == 0);
+	EXPECT(stats.pauses >= 1 && stats.expired == 0);
+	EXPECT(raw_hello(&again, "me", raw.hello.token, raw.hello.incarnation) == GN_RPC_OK);
+	EXPECT(again.hello.n_slabs == 1);
+	raw_close(&again);
+	/* … and no longer than it must. */
+	EXPECT(raw_connect(w, fabric, &again) == 0);
+	RAW_AWAIT(&again, sessions, 0);
+	EXPECT(raw_stats(&again, &stats) == 0);
+	EXPECT(stats.expired == 1);
+	raw_close(&again);
+	return 0;
+}
+
+static void test_paused(void **state)
+{
+	struct donor_world w = {.program = paused_program,
+				.opts = {.lease_us = 2 * LEASE_US},
+				.faults = "pause@200ms+2s:n0"};
+
+	(void)state;
+	if (!THREADS_WATCHED)
+		donor_run_simulated(&w, "ideal", 0);
 }
 
 /* ---- shares ---- */
@@ -519,6 +557,7 @@ int main(void)
 		cmocka_unit_test(test_expire), cmocka_unit_test(test_silence),
 		cmocka_unit_test(test_share),  cmocka_unit_test(test_pressure),
 		cmocka_unit_test(test_drain),  cmocka_unit_test(test_list),
+		cmocka_unit_test(test_paused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
