@@ -53,6 +53,7 @@ static void channel_unpost(struct io_channel *ch)
 		struct io_piece *next;
 
 		freed[posted->op] += posted->len_bytes;
+		io_poller_count(ch->poller, -1);
 		for (struct io_piece *piece = posted->first; piece; piece = next) {
 			next = piece->next;
 			io_part_of(piece)->unfenced = posted->op == GN_IO_WRITE;

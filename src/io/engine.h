@@ -167,6 +167,7 @@ struct io_poller {
 	bool purge;	  /* atomic: a request was cancelled */
 	bool broken;	  /* a channel is BROKEN */
 	unsigned polls;	  /* since the last maintenance */
+	uint32_t n_posted; /* atomic for readers without the lock: work requests */
 	uint64_t due_ns;  /* atomic: a maintenance is needed then */
 	struct io_poller_stats stats;
 	struct io_plan plan;
@@ -290,6 +291,11 @@ void io_poller_maintain(struct io_poller *poller, struct gn_io_queue *self);
 void io_poller_arm(struct io_poller *poller);
 /* Some bytes of a window are free: lets other pollers post. */
 void io_serve_starved(struct gn_io *io, struct io_poller *self, struct gn_io_queue *queue);
+static inline void io_poller_count(struct io_poller *poller, int posted)
+{
+	__atomic_store_n(&poller->n_posted, poller->n_posted + (uint32_t)posted, __ATOMIC_RELAXED);
+}
+
 static inline void io_poller_due(struct io_poller *poller, uint64_t due_ns)
 {
 	if (due_ns < __atomic_load_n(&poller->due_ns, __ATOMIC_RELAXED))

@@ -229,6 +229,15 @@ static int queue_sleep(struct gn_io_queue *queue, uint64_t set, uint64_t deadlin
 	return rc >= 0 || (rc == -ETIMEDOUT && due_ns < deadline_ns) ? 0 : rc;
 }
 
+/* Is there anything that a poll can find? */
+static bool pollers_have_posted(const struct gn_io *io, uint64_t set)
+{
+	while (set)
+		if (__atomic_load_n(&pollers_next(io, &set)->n_posted, __ATOMIC_RELAXED))
+			return true;
+	return false;
+}
+
 /* One step of waiting: 0, -ETIMEDOUT or -EINTR. */
 static int queue_wait_step(struct gn_io_queue *queue, enum io_poll_step *step, uint64_t deadline_ns)
 {
@@ -245,6 +254,9 @@ static int queue_wait_step(struct gn_io_queue *queue, enum io_poll_step *step, u
 				rc = -ETIMEDOUT;
 		}
 		*step = io_poll_next(&queue->poll, found);
+		/* Without a connection there is nothing to poll: sleep until an event. */
+		if (!found && *step == IO_POLL_AGAIN && !pollers_have_posted(queue->io, set))
+			*step = io_poll_arm(&queue->poll);
 		return rc;
 	}
 	found = queue_arm(queue, set);

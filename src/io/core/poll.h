@@ -45,6 +45,12 @@ static inline void io_poll_init(struct io_poll *poll, enum io_poll_mode mode, ui
 		.mode = mode, .max_retry = max_retry, .batch = mode == IO_POLL_EVENT ? 1 : batch};
 }
 
+static inline enum io_poll_step io_poll_arm(struct io_poll *poll)
+{
+	poll->armed = true;
+	return IO_POLL_ARM;
+}
+
 /* What comes next after a poll that found so many completions. */
 static inline enum io_poll_step io_poll_next(struct io_poll *poll, uint32_t found)
 {
@@ -64,8 +70,7 @@ static inline enum io_poll_step io_poll_next(struct io_poll *poll, uint32_t foun
 		poll->retry++;
 		return IO_POLL_AGAIN;
 	}
-	poll->armed = true;
-	return IO_POLL_ARM;
+	return io_poll_arm(poll);
 }
 
 #endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Remote memory under faults. Each seed draws a cluster, clients with an engine and some threads
+ * each, and what goes wrong, and then:
+ *
+ *  - each line of a block reads as the last WRITE that ended well, or as one that did not;
+ *  - every request ends, once, and with a status that has a reason;
+ *  - nothing is written outside of a client's own blocks;
+ *  - the windows are kept;
+ *  - clients come to their end after all is well again;
+ *  - no process that returned has left anything behind, and the run ends.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "draw.h"
+#include "sim_io.h"
+
+#define LIMIT_NS 100000000000ull
+
+static void draw_faults(struct plan *plan, struct rng *rng)
+{
+	const bool none = one_in(rng, 8), healing = one_in(rng, 2);
+	const struct fault_opts opts = {
+		.until_us = 3000, .good = healing ? GOOD_NONE : GOOD_ALL, .rare_ppm = 3000};
+	const uint32_t share = range(rng, 2, 8);
+	const char *kind;
+
+	plan->heals = healing;
+	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
+		const bool chosen = one_in(rng, share) && !none;
+		const bool scheduled = healing || one_in(rng, 2);
+
+		cluster_draw_fault(&plan->cluster, rng, kind, chosen, scheduled, &opts);
+	}
+}
+
+static uint64_t draw_window(struct rng *rng)
+{
+	switch (range(rng, 0, 3)) {
+	case 0:
+		return GN_IO_WINDOW_AUTO;
+	case 1:
+		return GN_IO_WINDOW_NONE;
+	default:
+		return range(rng, 256, 16384);
+	}
+}
+
+void test_plan(struct seeds *run)
+{
+	struct plan *plan = &((struct world *)run)->plan;
+	struct rng rng = {run->seed * 0xd6e8feb86659fd93u + 0x696f};
+	struct gn_io_opts *o = &plan->opts;
+
+	*plan = (struct plan){0};
+	cluster_draw(&plan->cluster, &rng);
+	plan->n_clients = range(&rng, 1, CLIENTS_MAX);
+	plan->n_threads = range(&rng, 1, THREADS_MAX);
+	plan->depth = range(&rng, 1, 16);
+	plan->steps = range(&rng, 20, 300);
+	plan->deadlines = one_in(&rng, 2) ? 0 : range(&rng, 1, 60);
+	plan->cancels = one_in(&rng, 2) ? 0 : range(&rng, 1, 20);
+	plan->reads = range(&rng, 20, 80);
+	plan->stop_us = one_in(&rng, 4) ? range(&rng, 50, 3000) : 0;
+	o->batching = (enum gn_io_batching)range(&rng, 0, GN_IO_BATCHINGS - 1);
+	o->mr = (enum gn_io_mr)range(&rng, 0, GN_IO_MRS - 1);
+	o->polling = (enum gn_io_polling)range(&rng, 0, GN_IO_POLLINGS - 1);
+	o->read_window = draw_window(&rng);
+	o->write_window = draw_window(&rng);
+	o->channels = range(&rng, 1, 4);
+	o->depth = range(&rng, 1, 32);
+	o->merge_bytes = range(&rng, 512, 16384);
+	o->max_retry = range(&rng, 1, 200);
+	o->poll_batch = range(&rng, 1, 16);
+	o->staging_bytes = 2u << 20;
+	o->lost_us = range(&rng, 100000, 5000000);
+	draw_faults(plan, &rng);
+}
+
+void test_plan_small(struct seeds *run, const char *faults)
+{
+	struct plan *plan = &((struct world *)run)->plan;
+
+	*plan = (struct plan){.n_clients = 1,
+			      .n_threads = 2,
+			      .depth = 4,
+			      .steps = 8,
+			      .reads = 50,
+			      .opts = {.channels = 2, .staging_bytes = 2u << 20}};
+	cluster_small(&plan->cluster, faults);
+}
+
+void test_print(const struct seeds *run)
+{
+	const struct plan *p = &((const struct world *)run)->plan;
+	const struct gn_io_opts *o = &p->opts;
+
+	printf("# profile %s, caps off %llx%s\n# faults %s\n", p->cluster.profile,
+	       (unsigned long long)p->cluster.caps_off, p->heals ? ", heals" : "",
+	       p->cluster.faults);
+	printf("# %u clients of %u threads: %u requests at once of %u; %u %% READs, %u %% deadlines, "
+	       "%u %% cancelled; the lender stops at %u us\n",
+	       p->n_clients, p->n_threads, p->depth, p->steps, p->reads, p->deadlines, p->cancels,
+	       p->stop_us);
+	printf("# batching %u, mr %u, polling %u, windows %lld and %lld, %u channels of %u, merges %u\n",
+	       o->batching, o->mr, o->polling, (long long)o->read_window, (long long)o->write_window,
+	       o->channels, o->depth, o->merge_bytes);
+}
+
+static void check_end(struct seeds *run)
+{
+	struct world *w = (struct world *)run;
+
+	if (!ends_programs(w->plan.cluster.faults) && w->submitted != w->ended)
+		world_fail(w, "%llu requests were submitted, %llu ended",
+			   (unsigned long long)w->submitted, (unsigned long long)w->ended);
+}
+
+void test_run(struct seeds *run)
+{
+	struct world *w = (struct world *)run;
+	struct client_arg arg[CLIENTS_MAX];
+	struct seeds_process process[CLIENTS_MAX + 1] = {{lender_main, w}};
+	const struct gn_sim_opts opts =
+		cluster_sim_opts(&w->plan.cluster, run->seed, w->plan.n_clients + 1, LIMIT_NS);
+
+	memset(w->blocks, 0, sizeof(w->blocks));
+	memset(w->seen, 0, sizeof(w->seen));
+	w->version = w->clients_over = 0;
+	w->incarnation = w->submitted = w->ended = w->active_ns = 0;
+	for (unsigned i = 0; i < w->plan.n_clients; i++) {
+		arg[i] = (struct client_arg){w, i};
+		process[i + 1] = (struct seeds_process){client_main, &arg[i]};
+	}
+	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.cluster.faults),
+		       check_end);
+}
+
+void test_points(struct seeds *run)
+{
+	seeds_points(run, "alloc", 0, "lender");
+	seeds_points(run, "alloc", 1, "client");
+	seeds_points(run, "register", 0, "lender");
+	seeds_points(run, "register", 1, "client");
+}
+
+void test_breadth(struct seeds *run)
+{
+	const struct sums *s = &((const struct world *)run)->sums;
+	const struct seeds_sum all[] = {
+		{"read", s->reads},
+		{"written", s->writes},
+		{"merged", s->merged},
+		{"held back by a window or a full queue", s->waited},
+		{"posted again", s->repeated},
+		{"connected again", s->reconnects},
+		{"past a deadline", s->timeouts},
+		{"cancelled", s->cancelled},
+		{"lost with the lender", s->lost},
+		{"WRITEs that may have landed", s->uncertain},
+		{"lenders begun again", s->restarts},
+		{"slept", s->slept},
+		{"clients that came to their end", s->healed},
+	};
+
+	seeds_result(seeds_all_there(all, sizeof(all) / sizeof(*all)),
+		     "having done everything there is");
+	seeds_all_faults(run, "ud-");
+}
+
+int main(int argc, char **argv)
+{
+	static const struct seeds_test test = {
+		.program = "sim-io",
+		.what = "remote memory",
+		.seconds_max = 30,
+		.more = 1,
+	};
+	static struct world w;
+
+	return seeds_main(argc, argv, &test, &w.run);
+}
