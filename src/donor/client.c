@@ -305,7 +305,8 @@ int gn_donor_close(struct gn_donor *donor, unsigned flags)
 int gn_donor_session_id(const struct gn_donor *donor, struct gn_donor_id *out)
 {
 	if (!donor || !donor->io || !out)
-		return gn_fail(-EINVAL, "gn_donor_session_id(): there is no session, or out is NULL");
+		return gn_fail(-EINVAL,
+			       "gn_donor_session_id(): there is no session, or out is NULL");
 	memcpy(out->token, donor->hello.token, sizeof(out->token));
 	out->incarnation = donor->hello.incarnation;
 	return 0;
