@@ -142,6 +142,12 @@ struct gn_io_target_opts {
 	uint8_t token[GN_IO_TOKEN];
 	bool share;	      /* the token is one of gn_donor_share(), not of a session */
 	uint64_t incarnation; /* of the donor that issued the token; 0: any */
+	/*
+	 * The first generation of the connections; each further one is higher. A donor refuses a
+	 * generation that is not higher than the last: who resumes a session starts above all that
+	 * went before, and an earlier user of the session is lost. 0: 1.
+	 */
+	uint32_t generation;
 	uint32_t timeout_us;  /* to connect; 0: 2 s */
 };
 

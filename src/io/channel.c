@@ -43,6 +43,19 @@ void io_channel_fail(struct io_channel *ch)
 
 /* ---- requests ---- */
 
+/* A defect for the tests: the next channel does not wait for the fence. */
+static void channel_repeat_elsewhere(struct io_channel *ch, enum gn_io_op op,
+				     struct io_piece *piece)
+{
+	struct io_channel *other = &ch->target->channels[(ch->index + 1) % ch->target->n_channels];
+
+	piece->next = __atomic_load_n(&other->incoming[op], __ATOMIC_RELAXED);
+	while (!__atomic_compare_exchange_n(&other->incoming[op], &piece->next, piece, true,
+					    __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		;
+	__atomic_store_n(&other->poller->attention, 1, __ATOMIC_SEQ_CST);
+}
+
 /* Moves posted pieces to the list of those that are repeated. */
 static void channel_unpost(struct io_channel *ch)
 {
@@ -56,6 +69,10 @@ static void channel_unpost(struct io_channel *ch)
 		io_poller_count(ch->poller, -1);
 		for (struct io_piece *piece = posted->first; piece; piece = next) {
 			next = piece->next;
+			if (mutant("io-other-channel", MUTANT_ALWAYS)) {
+				channel_repeat_elsewhere(ch, posted->op, piece);
+				continue;
+			}
 			io_part_of(piece)->unfenced = posted->op == GN_IO_WRITE;
 			io_list_add(&ch->repeat[posted->op], piece);
 			counter_add(&ch->poller->stats.repeated, 1);
@@ -163,7 +180,7 @@ static void channel_connect(struct io_channel *ch)
 	int rc;
 
 	attach.channel = ch->index;
-	attach.generation = ++ch->generation;
+	attach.generation = ch->generation++;
 	rc = gn_qp_create(io->pd, &opts, &ch->qp);
 	if (!rc) {
 		channel_set_state(ch, IO_CHANNEL_CONNECTING);
@@ -210,10 +227,9 @@ static int channel_reply(struct io_channel *ch, const struct gn_event *event)
 	case IO_ATTACH_OTHER_INCARNATION:
 		channel_lose(ch, -ESTALE);
 		return -ESTALE;
-	case IO_ATTACH_OLD_GENERATION:
-		if (reply.generation > ch->generation)
-			ch->generation = reply.generation;
-		return -EAGAIN;
+	case IO_ATTACH_OLD_GENERATION: /* somebody else has resumed the session */
+		channel_lose(ch, -ESTALE);
+		return -ESTALE;
 	case IO_ATTACH_BUSY:
 		return -EAGAIN;
 	default:
@@ -248,7 +264,8 @@ static void channel_up(struct io_channel *ch, struct gn_io_queue *self)
 	ch->backoff = (struct link_backoff){0};
 	ch->head = ch->tail = 0;
 	channel_set_state(ch, IO_CHANNEL_UP);
-	counter_add(&ch->poller->stats.reconnects, ch->generation > 1);
+	counter_add(&ch->poller->stats.reconnects, ch->was_up);
+	ch->was_up = true;
 	channel_repeat(ch);
 	io_channel_purge(ch, gn_now_ns(), self);
 	io_channel_post(ch, self);

@@ -25,6 +25,7 @@
 #include "base/bits.h"
 #include "base/counter.h"
 #include "base/fail.h"
+#include "base/mutant.h"
 #include "base/source.h"
 #include "base/ticks.h"
 #include "gannet/exec.h"
@@ -133,15 +134,16 @@ struct io_channel {
 	struct io_channel *next; /* of the poller */
 	struct gn_qp *qp;
 	enum io_channel_state state; /* atomic for readers without the lock */
-	bool starved;		     /* a window holds its requests back */
+	bool starved;		     /* a window, or a full send queue, holds its requests back */
 	struct io_list waiting[GN_IO_OPS];
 	struct io_list repeat[GN_IO_OPS];
 	struct io_posted *posted;
 	uint64_t head, tail; /* positions of the ring: oldest posted, next */
 	uint32_t mask, depth, max_sge;
-	uint32_t unsignaled;  /* work requests since the last signaled one */
-	uint32_t index;	      /* in its target */
-	uint32_t generation;  /* of the connection: attach.h */
+	uint32_t unsignaled; /* work requests since the last signaled one */
+	uint32_t index;	     /* in its target */
+	uint32_t generation; /* of the next connection: attach.h */
+	bool was_up;
 	uint64_t deadline_ns; /* none of the waiting requests is due before */
 	uint64_t down_ns;     /* since when it is not UP */
 	struct link_backoff backoff;
@@ -162,13 +164,13 @@ struct io_poller {
 	struct gn_chan *chan;
 	struct io_channel *channels;
 	uint32_t index;
-	uint32_t cq_free; /* completions that no channel has reserved */
-	bool armed;	  /* the cq: an event will come */
-	bool purge;	  /* atomic: a request was cancelled */
-	bool broken;	  /* a channel is BROKEN */
-	unsigned polls;	  /* since the last maintenance */
+	uint32_t cq_free;  /* completions that no channel has reserved */
+	bool armed;	   /* the cq: an event will come */
+	bool purge;	   /* atomic: a request was cancelled */
+	bool broken;	   /* a channel is BROKEN */
+	unsigned polls;	   /* since the last maintenance */
 	uint32_t n_posted; /* atomic for readers without the lock: work requests */
-	uint64_t due_ns;  /* atomic: a maintenance is needed then */
+	uint64_t due_ns;   /* atomic: a maintenance is needed then */
 	struct io_poller_stats stats;
 	struct io_plan plan;
 	struct gn_wr wrs[IO_PLAN_WRS];

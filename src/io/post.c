@@ -136,6 +136,13 @@ static bool channel_admit(struct io_channel *ch, enum gn_io_op op, uint32_t byte
 		io_window_add(window, bytes);
 		return true;
 	}
+	if (mutant("io-window-race", MUTANT_ALWAYS)) {
+		if (!io_window_has(window, bytes))
+			return false;
+		gn_yield();
+		io_window_add(window, bytes);
+		return true;
+	}
 	return io_window_take(window, bytes);
 }
 
@@ -143,13 +150,18 @@ static bool channel_admit(struct io_channel *ch, enum gn_io_op op, uint32_t byte
 static bool channel_admit_or_starve(struct io_channel *ch, enum gn_io_op op, uint32_t bytes)
 {
 	if (likely(channel_admit(ch, op, bytes)))
-		return true;
+		goto admitted;
 	/* Pairs with io_window_put(): either we see the free bytes, or the releaser sees this. */
 	__atomic_store_n(&ch->poller->io->starved, 1, __ATOMIC_SEQ_CST);
 	if (channel_admit(ch, op, bytes))
-		return true;
-	counter_add(&ch->poller->stats.waited, 1);
+		goto admitted;
+	counter_add(&ch->poller->stats.waited, !ch->starved);
+	ch->starved = true;
 	return false;
+
+admitted:
+	ch->starved = false;
+	return true;
 }
 
 /* Not posted: back to the head of the waiting pieces, from work request i of the plan on. */
@@ -296,7 +308,8 @@ void io_channel_post(struct io_channel *ch, struct gn_io_queue *self)
 			const uint32_t space = ch->depth - (uint32_t)(ch->tail - ch->head);
 
 			if (!space) {
-				counter_add(&ch->poller->stats.waited, 1);
+				counter_add(&ch->poller->stats.waited, !ch->starved);
+				ch->starved = true;
 				break; /* a completion lets it continue */
 			}
 			if (!channel_plan(ch, (enum gn_io_op)op, space, self))

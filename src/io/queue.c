@@ -196,7 +196,8 @@ static uint32_t queue_arm(struct gn_io_queue *queue, uint64_t set)
 			continue;
 		io_poller_arm(poller);
 		io_poller_post(poller, queue);
-		found += io_poller_poll(poller, queue->poll.batch, queue);
+		if (!mutant("io-no-poll-after-arm", MUTANT_ALWAYS))
+			found += io_poller_poll(poller, queue->poll.batch, queue);
 		io_poller_leave(poller, queue);
 	}
 	return found;

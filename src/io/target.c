@@ -49,6 +49,7 @@ static int target_alloc(struct gn_io *io, const char *addr, const struct gn_io_t
 
 		io_channel_init(ch, target, i);
 		ch->depth = io->opts.depth;
+		ch->generation = opts->generation ? opts->generation : 1;
 		ch->mask = ring - 1;
 		ch->max_sge = io->max_sge;
 		ch->posted = gn_alloc(ring * sizeof(*ch->posted), 0);
@@ -111,7 +112,9 @@ static int target_connect(struct gn_io_target *target)
 			return gn_fail(rc, "gn_io_target_open(): %s does not know the token",
 				       target->addr);
 		if (rc)
-			return gn_fail(rc, "gn_io_target_open(): the donor at %s was restarted",
+			return gn_fail(rc,
+				       "gn_io_target_open(): the donor at %s was restarted, or "
+				       "another client has resumed the session",
 				       target->addr);
 		rc = __atomic_load_n(&target->refused, __ATOMIC_RELAXED);
 		if (gn_now_ns() >= deadline_ns)

@@ -96,7 +96,10 @@ struct seeds_sum {
 };
 /* Prints them; false if one is 0. */
 bool seeds_all_there(const struct seeds_sum *sum, unsigned n);
-/* A line of TAP: every kind of fault has happened, but for those that begin with but (or NULL). */
-void seeds_all_faults(const struct seeds *w, const char *but);
+/*
+ * A line of TAP: every kind of fault has happened, except those that begin with one of but (a list
+ * that ends with NULL, or NULL).
+ */
+void seeds_all_faults(const struct seeds *w, const char *const *but);
 
 #endif

@@ -35,6 +35,28 @@ static void draw_faults(struct plan *plan, struct rng *rng)
 	}
 }
 
+/*
+ * Connections break while WRITEs are on their way, and the same few blocks are written again and
+ * again: without a fence an old WRITE would land on a newer one.
+ */
+static void draw_late(struct plan *plan, struct rng *rng)
+{
+	char fault[64];
+
+	snprintf(fault, sizeof(fault), "late-visibility=%u%%", range(rng, 10, 60));
+	cluster_add_fault(&plan->cluster, fault);
+	snprintf(fault, sizeof(fault), "qp-error=%uppm", range(rng, 2000, 30000));
+	cluster_add_fault(&plan->cluster, fault);
+	if (one_in(rng, 2))
+		cluster_add_fault(&plan->cluster, "ack-loss=2%");
+	plan->cluster.breaks = true;
+	plan->groups = 1;
+	plan->heals = true;
+	plan->reads = range(rng, 30, 60);
+	plan->steps = 600;
+	plan->opts.lost_us = 5000000;
+}
+
 static uint64_t draw_window(struct rng *rng)
 {
 	switch (range(rng, 0, 3)) {
@@ -75,7 +97,12 @@ void test_plan(struct seeds *run)
 	o->poll_batch = range(&rng, 1, 16);
 	o->staging_bytes = 2u << 20;
 	o->lost_us = range(&rng, 100000, 5000000);
-	draw_faults(plan, &rng);
+	plan->groups = range(&rng, 1, BLOCKS / GROUP / plan->n_threads);
+	plan->intrudes = one_in(&rng, 2);
+	if (one_in(&rng, 4))
+		draw_late(plan, &rng);
+	else
+		draw_faults(plan, &rng);
 }
 
 void test_plan_small(struct seeds *run, const char *faults)
@@ -86,6 +113,7 @@ void test_plan_small(struct seeds *run, const char *faults)
 			      .n_threads = 2,
 			      .depth = 4,
 			      .steps = 8,
+			      .groups = 4,
 			      .reads = 50,
 			      .opts = {.channels = 2, .staging_bytes = 2u << 20}};
 	cluster_small(&plan->cluster, faults);
@@ -104,8 +132,8 @@ void test_print(const struct seeds *run)
 	       p->n_clients, p->n_threads, p->depth, p->steps, p->reads, p->deadlines, p->cancels,
 	       p->stop_us);
 	printf("# batching %u, mr %u, polling %u, windows %lld and %lld, %u channels of %u, merges %u\n",
-	       o->batching, o->mr, o->polling, (long long)o->read_window, (long long)o->write_window,
-	       o->channels, o->depth, o->merge_bytes);
+	       o->batching, o->mr, o->polling, (long long)o->read_window,
+	       (long long)o->write_window, o->channels, o->depth, o->merge_bytes);
 }
 
 static void check_end(struct seeds *run)
@@ -127,7 +155,8 @@ void test_run(struct seeds *run)
 
 	memset(w->blocks, 0, sizeof(w->blocks));
 	memset(w->seen, 0, sizeof(w->seen));
-	w->version = w->clients_over = 0;
+	memset(w->generation, 0, sizeof(w->generation));
+	w->version = w->clients_over = w->lives = 0;
 	w->incarnation = w->submitted = w->ended = w->active_ns = 0;
 	for (unsigned i = 0; i < w->plan.n_clients; i++) {
 		arg[i] = (struct client_arg){w, i};
@@ -166,7 +195,8 @@ void test_breadth(struct seeds *run)
 
 	seeds_result(seeds_all_there(all, sizeof(all) / sizeof(*all)),
 		     "having done everything there is");
-	seeds_all_faults(run, "ud-");
+	/* An engine sends no messages, and reads no memory that peers write. */
+	seeds_all_faults(run, (const char *const[]){"ud-", "rnr", "preempt", NULL});
 }
 
 int main(int argc, char **argv)

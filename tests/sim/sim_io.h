@@ -19,15 +19,16 @@
 #define BLOCKS	      192u /* of a client */
 #define CLIENT_STRIDE (2u << 20)
 /* A client's blocks lie on both sides of the border of two stripes. */
-#define CLIENT_START  ((1u << 20) - BLOCKS / 2 * BLOCK)
-#define MEMORY	      (CLIENTS_MAX * CLIENT_STRIDE)
-#define MAYBE_MAX     24u
-#define ADDR	      "sim:n0:9"
+#define CLIENT_START ((1u << 20) - BLOCKS / 2 * BLOCK)
+#define MEMORY	     (CLIENTS_MAX * CLIENT_STRIDE)
+#define MAYBE_MAX    24u
+#define ADDR	     "sim:n0:9"
 
 struct plan {
 	struct cluster_plan cluster;
-	bool heals;
+	bool heals, intrudes;
 	unsigned n_clients, n_threads, depth, steps;
+	unsigned groups;		    /* of blocks, of each thread */
 	unsigned deadlines, cancels, reads; /* of 100 requests */
 	uint32_t stop_us;
 	struct gn_io_opts opts;
@@ -54,8 +55,9 @@ struct world {
 	struct block blocks[CLIENTS_MAX][BLOCKS];
 	uint32_t version; /* of all blocks: it only grows */
 	uint64_t incarnation, seen[CLIENTS_MAX];
+	uint32_t generation[CLIENTS_MAX]; /* where the next connections begin */
 	uint64_t submitted, ended;
-	unsigned clients_over;
+	unsigned clients_over, lives;
 	uint64_t active_ns;
 	struct gn_remote remote; /* of the lent memory, the same for all clients */
 	uint32_t keys[CLIENTS_MAX];

@@ -8,14 +8,15 @@
 
 #include "sim_io.h"
 
-#define DEPTH_MAX  16u
-#define LEN_MAX	   4u /* blocks of a request */
-#define ATTEMPTS   2000u
-#define UNTIL_NS   20000000000ull
-#define END_NS	   30000000000ull
-#define HEAL_NS	   8000000000ull
-#define MEMORY_US  1000u
-#define WAIT_US	   2000u
+#define DEPTH_MAX   16u
+#define LEN_MAX	    4u /* blocks of a request */
+#define ATTEMPTS    2000u
+#define UNTIL_NS    20000000000ull
+#define END_NS	    30000000000ull
+#define LIVES_MAX   12u /* of all clients: with many crashes they begin again and again */
+#define MEMORY_US   1000u
+#define WAIT_US	    2000u
+#define GENERATIONS 65536u /* of one session at most */
 
 struct op {
 	struct gn_io_req req;
@@ -59,8 +60,8 @@ static void op_fill(const struct client *c, struct op *op)
 {
 	for (unsigned i = 0; i < op->n * LINES; i++)
 		for (unsigned k = 0; k < 8; k++) {
-			const uint64_t word = line_word(c->index, op->block + i / LINES, i % LINES,
-							op->version);
+			const uint64_t word =
+				line_word(c->index, op->block + i / LINES, i % LINES, op->version);
 
 			memcpy(op->bytes + i * 64 + k * 8, &word, 8);
 		}
@@ -141,8 +142,7 @@ static void op_ended(struct thread *t, struct op *op)
 static bool op_draw(struct thread *t, struct op *op)
 {
 	const struct plan *plan = &t->c->w->plan;
-	const unsigned groups = BLOCKS / GROUP / plan->n_threads;
-	const unsigned group = (unsigned)gn_random() % groups * plan->n_threads + t->index;
+	const unsigned group = (unsigned)gn_random() % plan->groups * plan->n_threads + t->index;
 	const unsigned at = (unsigned)gn_random() % GROUP, left = GROUP - at;
 	const bool read = gn_random() % 100 < plan->reads;
 
@@ -205,7 +205,8 @@ static void thread_submit(struct thread *t)
 		t->steps--;
 	}
 	rc = gn_io_submit(t->queue, list, n);
-	if (rc < 0 && rc != -EAGAIN && rc != -ESTALE && !(rc == -ENOMEM && w->plan.cluster.no_memory))
+	if (rc < 0 && rc != -EAGAIN && rc != -ESTALE &&
+	    !(rc == -ENOMEM && w->plan.cluster.no_memory))
 		world_fail(w, "submit: %s", gn_strerror(rc));
 	rc = rc < 0 ? 0 : rc;
 	w->submitted += (unsigned)rc;
@@ -225,7 +226,10 @@ static unsigned thread_under_way(const struct thread *t)
 static void thread_wait(struct thread *t)
 {
 	struct gn_io_req *ended[DEPTH_MAX];
-	const int rc = gn_io_wait(t->queue, ended, DEPTH_MAX, gn_deadline_us(gn_random() % WAIT_US));
+	/* Half of the waits have no deadline: a wake-up that was lost ends the run. */
+	const int rc =
+		gn_io_wait(t->queue, ended, DEPTH_MAX,
+			   gn_random() % 2 ? GN_FOREVER : gn_deadline_us(gn_random() % WAIT_US));
 
 	for (int i = 0; i < rc; i++)
 		op_ended(t, ended[i]->user);
@@ -275,15 +279,15 @@ static void thread_main(void *arg)
 static int client_open(struct client *c)
 {
 	struct world *w = c->w;
-	struct gn_io_target_opts opts = {.size = sizeof(opts),
-					 .token = {(uint8_t)c->index},
-					 .timeout_us = 5000};
+	struct gn_io_target_opts opts = {
+		.size = sizeof(opts), .token = {(uint8_t)c->index}, .timeout_us = 5000};
 	struct gn_io_range range = {.remote = {.length = CLIENT_STRIDE},
 				    .rights = GN_REMOTE_READ | GN_REMOTE_WRITE};
 	const uint64_t incarnation = w->incarnation;
 	int rc;
 
 	opts.incarnation = incarnation;
+	opts.generation = (w->generation[c->index] += GENERATIONS);
 	rc = gn_io_target_open(c->io, ADDR, &opts, NULL, &c->target);
 	if (rc)
 		return rc;
@@ -308,6 +312,23 @@ static void client_close(struct client *c)
 	c->target = NULL;
 }
 
+/* An earlier user of the session comes back: it must not get in. */
+static void client_intrude(struct client *c)
+{
+	struct world *w = c->w;
+	struct gn_io_target_opts opts = {.size = sizeof(opts),
+					 .token = {(uint8_t)c->index},
+					 .incarnation = w->seen[c->index],
+					 .generation = w->generation[c->index] - GENERATIONS + 1,
+					 .timeout_us = 5000};
+	struct gn_io_target *target;
+
+	if (gn_io_target_open(c->io, ADDR, &opts, NULL, &target))
+		return;
+	world_fail(w, "a lower generation was accepted");
+	gn_io_target_close(target);
+}
+
 static void client_threads(struct client *c, struct thread *threads)
 {
 	const unsigned n = c->w->plan.n_threads;
@@ -316,6 +337,8 @@ static void client_threads(struct client *c, struct thread *threads)
 	for (; started < n; started++)
 		if (gn_thread_start("io", thread_main, &threads[started], &c->threads[started]))
 			break;
+	if (c->w->plan.intrudes)
+		client_intrude(c);
 	for (unsigned i = 0; i < started; i++)
 		gn_thread_join(c->threads[i]);
 }
@@ -335,7 +358,8 @@ static void client_stats(struct client *c)
 		world_fail(c->w, "%llu bytes are in flight at the end",
 			   (unsigned long long)(stats.in_flight[0] + stats.in_flight[1]));
 	for (unsigned op = 0; op < GN_IO_OPS; op++)
-		if (stats.in_flight_max[op] > stats.window[op] && stats.window[op] >= LEN_MAX * BLOCK &&
+		if (stats.in_flight_max[op] > stats.window[op] &&
+		    stats.window[op] >= LEN_MAX * BLOCK &&
 		    (op ? c->w->plan.opts.write_window : c->w->plan.opts.read_window) !=
 			    GN_IO_WINDOW_AUTO)
 			world_fail(c->w, "%llu bytes were in flight: more than the window",
@@ -359,8 +383,8 @@ static void client_run(struct client *c)
 			threads[i].op[k].bytes =
 				bytes + (i * DEPTH_MAX + k) * (size_t)(LEN_MAX * BLOCK);
 	}
-	for (unsigned i = 0; i < ATTEMPTS && left && !*w->run.failure &&
-			     gn_sim_now_ns(w->run.sim) < UNTIL_NS;
+	for (unsigned i = 0;
+	     i < ATTEMPTS && left && !*w->run.failure && gn_sim_now_ns(w->run.sim) < UNTIL_NS;
 	     i++) {
 		if (client_open(c)) {
 			gn_sleep_us(MEMORY_US);
@@ -391,6 +415,10 @@ int client_main(struct gn_env *env, int argc, char **argv)
 	int rc;
 
 	(void)argc, (void)argv;
+	if (w->lives++ >= LIVES_MAX) {
+		w->clients_over++;
+		return 0;
+	}
 	rc = seeds_fabric_open(env, 100, MEMORY_US, &fabric);
 	if (rc)
 		return w->plan.cluster.no_memory ? 0 : 1;

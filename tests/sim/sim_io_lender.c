@@ -73,9 +73,8 @@ static void lender_answer(struct lender *l, struct gn_event *event)
 	struct io_attach_reply reply = {.magic = IO_ATTACH_MAGIC,
 					.version = IO_ATTACH_VERSION,
 					.incarnation = l->incarnation};
-	struct gn_conn_opts conn = {.size = sizeof(conn),
-				    .private_data = &reply,
-				    .private_len = sizeof(reply)};
+	struct gn_conn_opts conn = {
+		.size = sizeof(conn), .private_data = &reply, .private_len = sizeof(reply)};
 	struct gn_qp_opts opts = {.size = sizeof(opts),
 				  .send_cq = l->cq,
 				  .recv_cq = l->cq,
@@ -145,7 +144,8 @@ static void lender_check_memory(const struct lender *l)
 		if (!word[i])
 			continue;
 		if (at < CLIENT_START || block >= BLOCKS ||
-		    (word[i] & 0xffffffff) != (uint32_t)line_word(client, block, at % BLOCK / 64, 1))
+		    (word[i] & 0xffffffff) !=
+			    (uint32_t)line_word(client, block, at % BLOCK / 64, 1))
 			world_fail(l->w, "client %u, byte %u: foreign data %llx", client, at,
 				   (unsigned long long)word[i]);
 	}

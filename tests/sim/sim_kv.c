@@ -135,7 +135,7 @@ void test_breadth(struct seeds *run)
 	for (unsigned i = 0; i < GN_KV_VERBS; i++)
 		ok = ok && s->verbs[i];
 	seeds_result(ok, "with every verb");
-	seeds_all_faults(run, "ud-"); /* a store sends no datagrams */
+	seeds_all_faults(run, (const char *const[]){"ud-", NULL}); /* a store sends no datagrams */
 	printf("# undecided: %llu\n", (unsigned long long)s->undecided);
 	seeds_result(s->undecided * UNDECIDED_MAX <= s->keys, "and it is known of almost all keys");
 }

@@ -116,7 +116,7 @@ void test_breadth(struct seeds *run)
 		ends[i] = (struct seeds_sum){gn_rpc_status_str(i), w->sums.statuses[i]};
 	seeds_result(seeds_all_there(ends, GN_RPC_FAILED + 1), "end in every way there is");
 	seeds_result(test_sums(&w->sums), "having done everything there is");
-	seeds_all_faults(run, "ud-"); /* calls send no datagrams */
+	seeds_all_faults(run, (const char *const[]){"ud-", NULL}); /* calls send no datagrams */
 }
 
 void test_points(struct seeds *run)

@@ -11,7 +11,9 @@
  * generation counts the connections of one channel. Before the donor accepts generation g it has
  * *destroyed* the qp of every lower generation of that channel, so that no WRITE of the old qp can
  * land after the new qp carries data (the fence). It rejects a generation that is not higher than
- * the last one that it accepted.
+ * the last one that it accepted. A client that resumes a session begins with a generation above all
+ * earlier ones, which the donor's HELLO call returns; an earlier user of the session that comes
+ * back is refused for good.
  */
 #ifndef GN_IO_CORE_ATTACH_H
 #define GN_IO_CORE_ATTACH_H

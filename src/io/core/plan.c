@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The merge plan: finds the work request that a piece continues, precedes, or joins to another. */
 #include "io/core/plan.h"
+#include "base/mutant.h"
 
 #define PROBES 3u
 
@@ -82,6 +83,8 @@ static bool plan_merge(struct io_plan *plan, struct io_piece *piece,
 	struct io_planned *before, *after;
 
 	before = plan_find(plan, plan->ends, true, piece->key, piece->start);
+	if (mutant("io-merge-gap", piece->start / 512) && plan->wr[plan->n - 1].first)
+		before = &plan->wr[plan->n - 1];
 	after = plan_find(plan, plan->starts, false, piece->key, end);
 	if (before && plan_fits(before, piece->n_sge, piece->len_bytes, limits)) {
 		planned_append(before, piece, piece, piece->n_sge, piece->len_bytes);

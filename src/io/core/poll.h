@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/mutant.h"
+
 enum io_poll_mode {
 	IO_POLL_ADAPTIVE,
 	IO_POLL_BUSY,
@@ -58,7 +60,8 @@ static inline enum io_poll_step io_poll_next(struct io_poll *poll, uint32_t foun
 
 	poll->armed = false;
 	if (found) {
-		poll->retry = 0;
+		if (!mutant("io-retry-kept", MUTANT_ALWAYS))
+			poll->retry = 0;
 		if (poll->mode != IO_POLL_EVENT && poll->mode != IO_POLL_EVENT_BATCH)
 			return IO_POLL_AGAIN;
 	} else if (armed) {
