@@ -128,7 +128,10 @@ GN_API struct gn_rpc_server *gn_donor_server_rpc(struct gn_donor_server *server)
  */
 struct gn_donor;
 
-/* Names a session, for a process that takes over another's. Keep it secret. */
+/*
+ * Names a session, for a process that takes over another's. The other process, if it still runs,
+ * loses the session: its requests end with -ESTALE. Keep it secret.
+ */
 struct gn_donor_id {
 	uint8_t token[GN_DONOR_TOKEN];
 	uint64_t incarnation; /* of the donor */
@@ -189,7 +192,7 @@ GN_API struct gn_donor_slab *gn_donor_next_slab(const struct gn_donor *donor,
 /*
  * Makes a token that gives access to a range of a slab: gn_io_target_open() with opts.share. offset
  * and length are multiples of GN_PAGE; rights: GN_REMOTE_READ | GN_REMOTE_WRITE. Each token is for
- * one client.
+ * one gn_io_target_open(): to open the range again, share it again.
  */
 GN_API int gn_donor_share(struct gn_donor *donor, const struct gn_donor_slab *slab, uint64_t offset,
 			  uint64_t length, unsigned rights, uint64_t deadline_ns,

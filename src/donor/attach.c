@@ -90,27 +90,44 @@ static bool attach_within_limits(const struct gn_donor_server *server)
 }
 
 /*
- * The fence: true when the channel's old qp is destroyed. With the lock held, but not while qps are
- * destroyed; the count keeps the access meanwhile.
+ * Closes the connections that this one replaces: of its channel, and of earlier clients. True if there
+ * are none.
+ */
+static bool attach_replaces_none(struct donor_access *access, const struct io_attach *request)
+{
+	const bool takes_over = donor_epoch(request->generation) > access->epoch;
+	bool none = true;
+
+	for (uint32_t i = 0; i < IO_CHANNELS_MAX; i++) {
+		struct donor_conn *conn = access->channels[i].conn;
+
+		if (!conn || (i != request->channel && !takes_over))
+			continue;
+		if (mutant("donor-fence-error", MUTANT_ALWAYS))
+			gn_qp_error(conn->link.qp);
+		else
+			link_conn_close(&conn->link);
+		none = false;
+	}
+	return none;
+}
+
+/*
+ * The fence: true when the qps that this connection replaces are destroyed. With the lock held, but
+ * not while qps are destroyed; the count keeps the access meanwhile.
  */
 static bool attach_fence(struct gn_donor_server *server, struct donor_access *access,
-			 struct donor_channel *channel)
+			 const struct io_attach *request)
 {
-	if (!channel->conn)
+	if (mutant("donor-no-fence", MUTANT_ALWAYS) || attach_replaces_none(access, request) ||
+	    mutant("donor-fence-error", MUTANT_ALWAYS))
 		return true;
-	if (mutant("donor-no-fence", MUTANT_ALWAYS))
-		return true;
-	if (mutant("donor-fence-error", MUTANT_ALWAYS)) {
-		gn_qp_error(channel->conn->link.qp);
-		return true;
-	}
-	link_conn_close(&channel->conn->link);
 	access->n_conns++;
 	gn_mutex_unlock(&server->lock);
 	link_conns_sweep(&server->loop);
 	gn_mutex_lock(&server->lock);
 	access->n_conns--;
-	return !channel->conn;
+	return attach_replaces_none(access, request);
 }
 
 /* Checks the request and reserves the channel. With the lock held. */
@@ -126,12 +143,13 @@ static enum io_attach_status attach_check(struct gn_donor_server *server, struct
 	if (!access)
 		return IO_ATTACH_BAD_TOKEN;
 	channel = &access->channels[a->request.channel];
-	if (a->request.generation <= channel->generation &&
+	if ((a->request.generation <= channel->generation ||
+	     donor_epoch(a->request.generation) < access->epoch) &&
 	    !mutant("donor-old-generation", MUTANT_ALWAYS)) {
 		a->reply.generation = channel->generation;
 		return IO_ATTACH_OLD_GENERATION;
 	}
-	if (!attach_fence(server, access, channel) || !attach_within_limits(server) ||
+	if (!attach_fence(server, access, &a->request) || !attach_within_limits(server) ||
 	    access->state != ACCESS_OPEN) {
 		gn_cond_signal(&server->work); /* the access may have ended */
 		return IO_ATTACH_BUSY;
@@ -175,6 +193,7 @@ static int attach_accept(struct gn_donor_server *server, struct attach *a, struc
 	link_conn_accepted(&conn->link);
 	gn_mutex_lock(&server->lock);
 	conn->access->channels[conn->channel].generation = a->request.generation;
+	conn->access->epoch = donor_epoch(a->request.generation);
 	server->counts.attached++;
 	gn_mutex_unlock(&server->lock);
 	return 0;

@@ -82,6 +82,17 @@ static struct donor_job *job_new(struct gn_donor_server *server, struct gn_rpc_r
 
 /* ---- HELLO ---- */
 
+/* Above all generations that an earlier client of the session has, or will try. */
+static uint32_t hello_generation(const struct donor_access *access)
+{
+	uint32_t last = 0;
+
+	for (unsigned i = 0; i < IO_CHANNELS_MAX; i++)
+		if (access->channels[i].generation > last)
+			last = access->channels[i].generation;
+	return last ? (donor_epoch(last) + 1) << DONOR_EPOCH_SHIFT : 1;
+}
+
 static void hello_fill_result(const struct gn_donor_server *server,
 			      const struct donor_session *session, struct donor_hello_result *out)
 {
@@ -97,6 +108,7 @@ static void hello_fill_result(const struct gn_donor_server *server,
 		.lease_us = server->opts.lease_us,
 		.silence_us = server->opts.silence_us,
 		.lease = {lease.offset, lease.length, lease.key, 0},
+		.generation = hello_generation(&session->access),
 	};
 	memcpy(out->token, session->access.token, sizeof(out->token));
 	memcpy(out->data, server->data_name, sizeof(out->data));
@@ -122,10 +134,13 @@ static unsigned hello_resume(struct gn_donor_server *server, struct gn_rpc_reque
 		return DONOR_OTHER_INCARNATION;
 	}
 	session = donor_session_by_token(server, hello->token);
-	if (!session) {
+	if (!session ||
+	    (hello->generation && donor_epoch(hello->generation) < session->access.epoch)) {
 		server->counts.bad_tokens++;
 		return DONOR_NO_SESSION;
 	}
+	if (session->access.epoch == DONOR_EPOCH_MAX)
+		return DONOR_LIMIT;
 	session->client = gn_rpc_request_client(request);
 	session->active_ns = gn_now_ns();
 	donor_session_connected(server, session);

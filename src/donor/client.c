@@ -210,6 +210,7 @@ static int donor_attach(struct gn_donor *donor, uint32_t timeout_us)
 {
 	struct gn_io_target_opts opts = {.size = sizeof(opts),
 					 .incarnation = donor->hello.incarnation,
+					 .generation = donor->hello.generation,
 					 .timeout_us = timeout_us};
 	const struct gn_io_range lease = range_of(&donor->hello.lease);
 	int rc;

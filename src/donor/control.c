@@ -51,9 +51,12 @@ int donor_control_error(struct gn_donor *donor, unsigned status)
 
 /* ---- HELLO ---- */
 
-static int control_hello(struct gn_donor *donor, const struct gn_donor_id *id, uint64_t deadline_ns)
+/* Of a client that lost its connection, generation is its own; it stays. */
+static int control_hello(struct gn_donor *donor, const struct gn_donor_id *id, uint32_t generation,
+			 uint64_t deadline_ns)
 {
-	struct donor_hello hello = {.version = DONOR_VERSION, .resume = id != NULL};
+	struct donor_hello hello = {
+		.version = DONOR_VERSION, .resume = id != NULL, .generation = generation};
 	struct donor_hello_result result;
 	unsigned status;
 	uint32_t len;
@@ -73,6 +76,8 @@ static int control_hello(struct gn_donor *donor, const struct gn_donor_id *id, u
 	if (len != sizeof(result) || result.version != DONOR_VERSION || !result.slab_bytes)
 		return gn_fail(-EPROTO, "%s is no donor of this version", donor->addr);
 	donor->hello = result;
+	if (generation)
+		donor->hello.generation = generation;
 	donor->in_session = true;
 	return donor_data_addr(donor->addr, donor->hello.data, donor->data_addr);
 }
@@ -85,7 +90,7 @@ int donor_control_open(struct gn_donor *donor, const struct gn_donor_id *id, uin
 
 	if (rc || !donor->io)
 		return rc;
-	return control_hello(donor, id, deadline_ns);
+	return control_hello(donor, id, 0, deadline_ns);
 }
 
 /* ---- connecting again ---- */
@@ -100,7 +105,7 @@ static int control_reconnect(struct gn_donor *donor, uint64_t deadline_ns)
 	for (;;) {
 		rc = gn_rpc_reconnect(donor->rpc);
 		if (!rc && donor->io)
-			rc = control_hello(donor, &id, deadline_ns);
+			rc = control_hello(donor, &id, donor->hello.generation, deadline_ns);
 		if (!rc || donor->lost)
 			return rc;
 		link_backoff_failed(&backoff);

@@ -43,6 +43,7 @@ struct donor_access {
 	enum donor_access_state state;
 	struct gn_pd *pd;
 	unsigned n_conns;
+	uint32_t epoch; /* of the client that connected last */
 	struct donor_channel channels[IO_CHANNELS_MAX];
 };
 

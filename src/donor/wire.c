@@ -86,7 +86,8 @@ static bool owner_ok(const char owner[GN_DONOR_OWNER])
 
 bool donor_hello_read(const void *data, uint32_t len, struct donor_hello *out)
 {
-	return wire_copy(out, sizeof(*out), data, len) && out->resume <= 1 && owner_ok(out->owner);
+	return wire_copy(out, sizeof(*out), data, len) && out->resume <= 1 && !out->reserved &&
+	       owner_ok(out->owner);
 }
 
 bool donor_share_read(const void *data, uint32_t len, uint64_t slab_bytes,

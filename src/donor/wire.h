@@ -55,6 +55,11 @@ struct donor_hello {
 	uint32_t resume; /* 0: a new session; 1: the session of this token */
 	uint8_t token[IO_TOKEN_BYTES];
 	uint64_t incarnation; /* of the donor that issued the token */
+	/*
+	 * Resume: 0 takes the session over; otherwise the first generation of this client, which lost
+	 * its control connection and must not have been replaced by another.
+	 */
+	uint32_t generation, reserved;
 	char owner[GN_DONOR_OWNER];
 };
 
@@ -71,8 +76,22 @@ struct donor_hello_result {
 	 * offsets that GRANT returns how often it has used each slab.
 	 */
 	struct donor_remote lease;
+	/* The first generation of the data connections of a client that begins now. */
+	uint32_t generation, reserved;
 	char data[DONOR_DATA_NAME]; /* the last part of the data address */
 };
+
+/*
+ * Generations: the upper bits count the clients that took the session over, the lower ones the
+ * connections of a channel. A connection of a later client ends those of all earlier ones.
+ */
+#define DONOR_EPOCH_SHIFT 20u
+#define DONOR_EPOCH_MAX	  4095u
+
+static inline uint32_t donor_epoch(uint32_t generation)
+{
+	return generation >> DONOR_EPOCH_SHIFT;
+}
 
 struct donor_slab_id {
 	uint64_t slab;
@@ -138,9 +157,9 @@ enum donor_notice_kind {
 
 #define DONOR_STATS_WORDS (sizeof(struct gn_donor_stats) / sizeof(uint64_t) - 1)
 
-_Static_assert(sizeof(struct donor_hello) == 64, "wire format");
+_Static_assert(sizeof(struct donor_hello) == 72, "wire format");
 _Static_assert(offsetof(struct donor_hello, incarnation) == 24, "wire format");
-_Static_assert(sizeof(struct donor_hello_result) == 88 + DONOR_DATA_NAME, "wire format");
+_Static_assert(sizeof(struct donor_hello_result) == 96 + DONOR_DATA_NAME, "wire format");
 _Static_assert(sizeof(struct donor_grant_result) == 40, "wire format");
 _Static_assert(sizeof(struct donor_share_request) == 32, "wire format");
 _Static_assert(sizeof(struct donor_list_request) == 48, "wire format");

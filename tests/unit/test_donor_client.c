@@ -142,6 +142,37 @@ static void test_resume(void **state)
 	donor_run(NULL, resume_program);
 }
 
+/* ---- a session that is taken over while its client still runs ---- */
+
+static int take_over_program(struct donor_world *w, struct gn_fabric *fabric)
+{
+	struct gn_donor_slab *slab, *s;
+	struct gn_donor_id id;
+	struct user u, v;
+
+	EXPECT(user_open(w, fabric, &u, NULL) == 0);
+	EXPECT(gn_donor_grant(u.donor, 1, &slab, gn_deadline_us(LONG_US)) == 1);
+	EXPECT(write_seed(&u, slab->region, 0, 1) == 0);
+	EXPECT(gn_donor_session_id(u.donor, &id) == 0);
+	EXPECT(user_open(w, fabric, &v, &id) == 0);
+	s = gn_donor_next_slab(v.donor, NULL);
+	EXPECT(s && has_seed(&v, s->region, 0, 1));
+	EXPECT(write_seed(&v, s->region, 0, 2) == 0);
+	/* The first client is out, also if it tries again, and does not disturb the second. */
+	EXPECT(write_seed(&u, slab->region, 0, 3) == -ESTALE);
+	EXPECT(gn_donor_renew(u.donor) == -ESTALE);
+	EXPECT(has_seed(&v, s->region, 0, 2));
+	EXPECT(user_close(&u, GN_DONOR_KEEP) == 0);
+	EXPECT(has_seed(&v, s->region, 0, 2));
+	return user_close(&v, 0);
+}
+
+static void test_take_over(void **state)
+{
+	(void)state;
+	donor_run(NULL, take_over_program);
+}
+
 /* ---- shares ---- */
 
 static int share_program(struct donor_world *w, struct gn_fabric *fabric)
@@ -260,7 +291,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_slabs),	cmocka_unit_test(test_resume),
 		cmocka_unit_test(test_share),	cmocka_unit_test(test_renew),
-		cmocka_unit_test(test_restart),
+		cmocka_unit_test(test_restart), cmocka_unit_test(test_take_over),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
