@@ -237,6 +237,8 @@ static void data_completed(struct link_conn *link, const struct gn_wc *wc)
 
 static void data_failed(struct link_conn *link)
 {
+	if (mutant("donor-no-fence", MUTANT_ALWAYS) || mutant("donor-fence-error", MUTANT_ALWAYS))
+		return; /* its qp lives on in the error state */
 	link_conn_close(link);
 }
 

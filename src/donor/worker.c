@@ -308,6 +308,9 @@ static bool reap_slab(struct gn_donor_server *server, struct donor_slab *slab)
 
 	if (slab->state != SLAB_ENDING || slab->n_shares)
 		return false;
+	/* A client whose session ends sees its connections end, not refused accesses. */
+	if (session->access.state == ACCESS_ENDING && session->access.n_conns)
+		return false;
 	gn_mutex_unlock(&server->lock);
 	rc = slab->mr ? gn_mr_deregister_try(slab->mr) : 0;
 	if (rc != -EAGAIN && !mutant("donor-slab-reused", MUTANT_ALWAYS)) {

@@ -43,6 +43,27 @@ static void draw_faults(struct plan *plan, struct rng *rng)
 	}
 }
 
+/*
+ * Connections break while WRITEs are on their way, and the same few blocks are written again and
+ * again: without a fence an old WRITE would land on a newer one.
+ */
+static void draw_late(struct plan *plan, struct rng *rng)
+{
+	char fault[64];
+
+	snprintf(fault, sizeof(fault), "late-visibility=%u%%", range(rng, 10, 60));
+	cluster_add_fault(&plan->cluster, fault);
+	snprintf(fault, sizeof(fault), "qp-error=%uppm", range(rng, 2000, 30000));
+	cluster_add_fault(&plan->cluster, fault);
+	plan->cluster.breaks = plan->heals = true;
+	plan->blocks = range(rng, 1, 3);
+	plan->slabs = range(rng, 1, 2);
+	plan->steps = 300;
+	plan->n_clients = 1;
+	plan->stop_us = plan->low_us = plan->high_us = 0;
+	plan->lease_us = 30000000;
+}
+
 void test_plan(struct seeds *run)
 {
 	struct plan *plan = &((struct world *)run)->plan;
@@ -61,7 +82,12 @@ void test_plan(struct seeds *run)
 		plan->low_us = range(&rng, 500, 5000);
 		plan->high_us = plan->low_us + range(&rng, 100, 20000);
 	}
-	draw_faults(plan, &rng);
+	plan->blocks = range(&rng, 1, BLOCKS);
+	plan->intrudes = one_in(&rng, 2);
+	if (one_in(&rng, 4))
+		draw_late(plan, &rng);
+	else
+		draw_faults(plan, &rng);
 }
 
 void test_plan_small(struct seeds *run, const char *faults)
@@ -72,6 +98,7 @@ void test_plan_small(struct seeds *run, const char *faults)
 			      .steps = 6,
 			      .depth = 2,
 			      .channels = 1,
+			      .blocks = 2,
 			      .slabs = 3,
 			      .lease_us = 30000000,
 			      .take_back_us = 1000};
@@ -207,6 +234,7 @@ void test_breadth(struct seeds *run)
 		{"donors that said they leave", s->leaving},
 		{"ranges shared", s->shared},
 		{"shares revoked", s->revoked},
+		{"earlier users refused", s->intruded},
 		{"requests posted again", s->repeated},
 		{"donors begun again", s->restarts},
 		{"clients that came to their end", s->ended},
@@ -214,7 +242,8 @@ void test_breadth(struct seeds *run)
 
 	seeds_result(seeds_all_there(all, sizeof(all) / sizeof(*all)),
 		     "having done everything there is");
-	seeds_all_faults(run, (const char *const[]){"ud-", NULL}); /* nobody sends datagrams */
+	/* No datagrams, and messages only to wake a peer: calls have tests of their own. */
+	seeds_all_faults(run, (const char *const[]){"ud-", "rnr", NULL});
 }
 
 int main(int argc, char **argv)

@@ -18,6 +18,8 @@ struct plan {
 	struct cluster_plan cluster;
 	bool heals;
 	unsigned n_clients, steps, depth, channels;
+	unsigned blocks;		 /* of each slab that are used */
+	bool intrudes;			 /* earlier users of sessions come back */
 	uint32_t slabs;			 /* of the donor */
 	uint32_t stop_us;		 /* when the first donor ends; 0: with the run */
 	uint32_t low_us, high_us;	 /* while memory is short */
@@ -26,7 +28,7 @@ struct plan {
 
 struct sums {
 	uint64_t writes, reads, failed, grants, releases, refused, lost, resumed, asked, taken,
-		leaving, shared, revoked, repeated, restarts, ended;
+		leaving, shared, revoked, intruded, repeated, restarts, ended;
 };
 
 struct world {

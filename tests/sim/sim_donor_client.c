@@ -174,7 +174,7 @@ static bool op_draw(struct client *c, struct op *op, unsigned n)
 	struct block *block;
 
 	op->held = held_any(c);
-	op->block = (unsigned)gn_random() % BLOCKS;
+	op->block = (unsigned)gn_random() % c->w->plan.blocks;
 	if (!op->held)
 		return false;
 	for (unsigned i = 0; i < n; i++) /* one request for each block at a time */
@@ -341,52 +341,51 @@ static void step_notice(struct client *c)
 
 /* ---- shares ---- */
 
+/* A request for block 0 of a slab, through its own region or a share's; its status. */
+static int share_io(struct client *c, enum gn_io_op io, struct gn_io_region *region,
+		    struct held *held)
+{
+	struct op *op = &c->op[0];
+	int rc;
+
+	op->held = held;
+	op->block = 0;
+	op->version = ++c->w->version;
+	op->sge = (struct gn_io_sge){.addr = op->bytes, .len_bytes = BLOCK};
+	op->req = (struct gn_io_req){.op = io,
+				     .region = region,
+				     .sge = &op->sge,
+				     .n_sge = 1,
+				     .deadline_ns = gn_deadline_us(IO_US / 10),
+				     .user = op};
+	if (io == GN_IO_WRITE)
+		op_fill(c, op);
+	rc = gn_io_run(c->queue, &op->req);
+	return rc ? rc : op->req.status;
+}
+
 /*
- * Another target reads a block, and writes it; after the revocation its WRITE must not land: the model
- * does not have its version.
+ * Another target reads a block, and writes it; after the revocation its WRITE must not land: the
+ * model does not have its version. A READ makes earlier WRITEs of its connection visible to others.
  */
 static void share_use(struct client *c, struct gn_io_region *region, struct held *held,
 		      const uint8_t *token)
 {
-	struct op *op = &c->op[0];
 	struct block *block = &held->blocks[0];
 
-	for (unsigned i = 0; i < 3 && !*c->w->run.failure; i++) {
-		const bool revoked = i == 2;
-
-		if (revoked &&
-		    call_result(c, gn_donor_revoke(c->donor, token, gn_deadline_us(CALL_US)),
-				"revoke"))
-			return;
-		c->w->sums.revoked += revoked;
-		op->held = held;
-		op->block = 0;
-		op->version = ++c->w->version;
-		op->sge = (struct gn_io_sge){.addr = op->bytes, .len_bytes = BLOCK};
-		op->req = (struct gn_io_req){.op = i ? GN_IO_WRITE : GN_IO_READ,
-					     .region = region,
-					     .sge = &op->sge,
-					     .n_sge = 1,
-					     .deadline_ns = gn_deadline_us(IO_US / 10),
-					     .user = op};
-		if (i)
-			op_fill(c, op);
-		if (i && block->n_maybe == MAYBE_MAX)
-			return;
-		if (!revoked) {
-			if (i)
-				block->maybe[block->n_maybe++] = op->version;
-			if (gn_io_run(c->queue, &op->req)) {
-				block->n_maybe -= i && op->req.status == 0;
-				return;
-			}
-			if (op->req.status)
-				return;
-			op_ended(c, op);
-		} else if (!gn_io_run(c->queue, &op->req) && !op->req.status) {
-			world_fail(c->w, "a WRITE succeeded after its share was revoked");
-		}
-	}
+	if (block->n_maybe == MAYBE_MAX || share_io(c, GN_IO_READ, held->slab->region, held) ||
+	    share_io(c, GN_IO_READ, region, held))
+		return;
+	op_ended(c, &c->op[0]);
+	block->maybe[block->n_maybe++] = c->w->version + 1;
+	if (share_io(c, GN_IO_WRITE, region, held) || share_io(c, GN_IO_READ, region, held))
+		return;
+	op_ended(c, &c->op[0]);
+	if (call_result(c, gn_donor_revoke(c->donor, token, gn_deadline_us(CALL_US)), "revoke"))
+		return;
+	c->w->sums.revoked++;
+	if (!share_io(c, GN_IO_WRITE, region, held))
+		world_fail(c->w, "a WRITE succeeded after its share was revoked");
 }
 
 static void step_share(struct client *c)
@@ -452,6 +451,27 @@ static int client_connect(struct client *c)
 	return 0;
 }
 
+/* An earlier user of the session comes back: it must not get in. */
+static void step_intrude(struct client *c)
+{
+	struct gn_io_target_opts opts = {
+		.size = sizeof(opts), .generation = 1, .timeout_us = CONNECT_US};
+	struct gn_io_target *target;
+	int rc;
+
+	if (!c->w->plan.intrudes || session_lost(c))
+		return;
+	gn_donor_session_id(c->donor, &c->id);
+	memcpy(opts.token, c->id.token, sizeof(opts.token));
+	opts.incarnation = c->id.incarnation;
+	rc = gn_io_target_open(c->io, gn_donor_data_addr(c->donor), &opts, NULL, &target);
+	c->w->sums.intruded += rc == -ESTALE;
+	if (rc)
+		return;
+	world_fail(c->w, "a lower generation was accepted");
+	gn_io_target_close(target);
+}
+
 static void client_disconnect(struct client *c, bool keep)
 {
 	keep = keep && !session_lost(c);
@@ -481,6 +501,8 @@ static void client_step(struct client *c)
 		step_share(c);
 	else if (what < 95)
 		gn_donor_renew(c->donor);
+	else if (what < 96)
+		step_intrude(c);
 	else if (what < 97)
 		gn_sleep_us(gn_random() % 6000); /* the donor stops polling the client */
 	else
