@@ -19,7 +19,7 @@
 
 /* ---- the counted process ---- */
 
-static int run_here(struct count_page *page)
+static int count_run_here(struct count_page *page)
 {
 	switch (page->opts.kind) {
 	case COUNT_RPC:
@@ -39,7 +39,7 @@ int count_main(void)
 
 	if (page == MAP_FAILED)
 		return EXIT_FAILURE;
-	rc = run_here(page);
+	rc = count_run_here(page);
 	if (rc && rc != -EINTR)
 		gn_log(GN_LOG_ERROR, "bench: the counted run failed: %s", gn_strerror(rc));
 	munmap(page, sizeof(*page));
@@ -68,7 +68,7 @@ static int open_page(const struct count_opts *opts, struct count_page **out)
 }
 
 /* Until it has ended; a signal that stops us stops it, too. */
-static int await(int pid)
+static int count_await(int pid)
 {
 	int status;
 
@@ -109,7 +109,7 @@ static int run_callgrind(int fd, const char *path)
 	snprintf(parent, sizeof(parent), "%d", (int)getpid());
 	rc = bench_spawn_file("valgrind", argv, fd, &pid);
 	if (!rc)
-		rc = await(pid);
+		rc = count_await(pid);
 	if (rc == -ENOENT)
 		fputs("gannet: --instructions needs valgrind; on Debian: apt-get install "
 		      "valgrind\n",

@@ -33,7 +33,7 @@ struct count_result {
 	double collect_turns, server_turns;
 };
 
-/* 0, -EINTR, or what went wrong, which has been told on stderr. */
+/* 0, -EINTR, or -errno after an error message on stderr. */
 int count_run(const struct count_opts *opts, struct count_result *out);
 
 void count_print_head(FILE *f);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * A clock that repeats: it advances by what it is told, and by a little each time it is read.
- */
+/* A deterministic clock: it advances by given amounts, and by a little at each reading. */
 #ifndef GN_BENCH_COUNT_CLOCK_H
 #define GN_BENCH_COUNT_CLOCK_H
 

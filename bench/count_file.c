@@ -24,7 +24,8 @@ static bool starts_with(const char *line, const char *word, const char **rest)
 	return !strncmp(line, word, len);
 }
 
-static struct count_function *find(struct count_function *functions, unsigned n, const char *name)
+static struct count_function *file_find(struct count_function *functions, unsigned n,
+					const char *name)
 {
 	const size_t len = strcspn(name, "\n");
 
@@ -58,9 +59,9 @@ int count_file_read(FILE *f, struct count_function *functions, unsigned n)
 			if (number)
 				inside->self += strtoull(number, NULL, 10);
 		} else if (starts_with(line, "fn=", &rest)) {
-			inside = find(functions, n, rest);
+			inside = file_find(functions, n, rest);
 		} else if (starts_with(line, "cfn=", &rest)) {
-			called = find(functions, n, rest);
+			called = file_find(functions, n, rest);
 		} else if (starts_with(line, "calls=", &rest)) {
 			cost_follows = true;
 			if (called)

@@ -33,7 +33,7 @@ struct user {
 
 /* ---- the server ---- */
 
-static void stop(struct count_server *base)
+static void kv_stop(struct count_server *base)
 {
 	struct store_server *s = (struct store_server *)base; /* which it begins with */
 
@@ -41,7 +41,7 @@ static void stop(struct count_server *base)
 	gn_fabric_close(s->fabric);
 }
 
-static int start(struct count_server *base)
+static int kv_start(struct count_server *base)
 {
 	struct store_server *s = (struct store_server *)base;
 	const struct bench_kv_opts *o = s->opts;
@@ -66,7 +66,7 @@ static int start(struct count_server *base)
 
 /* ---- the client ---- */
 
-static int prepare(struct count_client *base)
+static int kv_prepare(struct count_client *base)
 {
 	struct user *u = (struct user *)base; /* which it begins with */
 
@@ -75,7 +75,7 @@ static int prepare(struct count_client *base)
 	return 0;
 }
 
-static int submit(void *arg)
+static int kv_submit(void *arg)
 {
 	struct user *u = arg;
 	const uint32_t n = u->base.batch;
@@ -89,19 +89,19 @@ static int submit(void *arg)
 	return gn_kv_flush(u->kv);
 }
 
-static void note_end(struct gn_kv_op *op)
+static void kv_op_done(struct gn_kv_op *op)
 {
 	(void)op;
 }
 
-static int collect(void *arg)
+static int kv_collect(void *arg)
 {
 	struct user *u = arg;
 
 	return gn_kv_wait(u->kv, u->base.deadline_ns);
 }
 
-static int check(struct count_client *base)
+static int kv_check(struct count_client *base)
 {
 	struct user *u = (struct user *)base;
 	char why[KV_WHY_MAX];
@@ -168,13 +168,13 @@ static int make_load(struct user *u)
 	if (!rc)
 		rc = kv_ops_make(&u->ops, u->opts, u->opts->load.batch);
 	for (uint32_t i = 0; !rc && i < u->opts->load.batch; i++) {
-		u->ops.ops[i].done = note_end;
+		u->ops.ops[i].done = kv_op_done;
 		u->ops.ops[i].deadline_ns = deadline_ns;
 	}
 	return rc;
 }
 
-static int set_up(struct user *u, const char *addr)
+static int kv_set_up(struct user *u, const char *addr)
 {
 	char why[KV_WHY_MAX];
 	int rc = make_load(u);
@@ -194,10 +194,10 @@ static int count_local(struct count_page *page)
 	const struct gn_kv_store_opts store = {.size = sizeof(store),
 					       .memory = kv_memory(&page->opts.kv)};
 	struct user u = {.base = {.batch = page->opts.kv.load.batch,
-				  .prepare = prepare,
+				  .prepare = kv_prepare,
 				  .submit = submit_local,
 				  .collect = collect_local,
-				  .check = check},
+				  .check = kv_check},
 			 .opts = &page->opts.kv};
 	char why[KV_WHY_MAX];
 	int rc = make_load(&u);
@@ -216,13 +216,13 @@ static int count_local(struct count_page *page)
 
 int count_kv_main(struct count_page *page)
 {
-	struct store_server server = {.base = {.start = start, .stop = stop},
+	struct store_server server = {.base = {.start = kv_start, .stop = kv_stop},
 				      .opts = &page->opts.kv};
 	struct user u = {.base = {.batch = page->opts.kv.load.batch,
-				  .prepare = prepare,
-				  .submit = submit,
-				  .collect = collect,
-				  .check = check},
+				  .prepare = kv_prepare,
+				  .submit = kv_submit,
+				  .collect = kv_collect,
+				  .check = kv_check},
 			 .opts = &page->opts.kv};
 	struct count_turns *turns;
 	int rc;
@@ -233,7 +233,7 @@ int count_kv_main(struct count_page *page)
 	rc = count_turns_begin(&server.base, &turns);
 	if (rc)
 		return rc;
-	rc = set_up(&u, server.addr);
+	rc = kv_set_up(&u, server.addr);
 	if (!rc)
 		rc = count_turns_run(turns, &u.base, page);
 	gn_kv_client_close(u.kv);

@@ -32,7 +32,7 @@ struct caller {
 
 /* ---- the server ---- */
 
-static void stop(struct count_server *base)
+static void rpc_stop(struct count_server *base)
 {
 	struct echo_server *s = (struct echo_server *)base; /* which it begins with */
 
@@ -41,7 +41,7 @@ static void stop(struct count_server *base)
 	rpc_echo_free(&s->echo);
 }
 
-static int start(struct count_server *base)
+static int rpc_start(struct count_server *base)
 {
 	struct echo_server *s = (struct echo_server *)base;
 	const struct bench_rpc_opts *o = s->opts;
@@ -65,13 +65,13 @@ static int start(struct count_server *base)
 
 /* ---- the client ---- */
 
-static int prepare(struct count_client *base)
+static int rpc_prepare(struct count_client *base)
 {
 	(void)base;
 	return 0;
 }
 
-static int submit(void *arg)
+static int rpc_submit(void *arg)
 {
 	struct caller *c = arg;
 	const uint32_t n = c->base.batch;
@@ -85,21 +85,21 @@ static int submit(void *arg)
 	return gn_rpc_flush(c->rpc);
 }
 
-static void note_end(struct gn_rpc_op *op)
+static void rpc_op_done(struct gn_rpc_op *op)
 {
 	struct caller *c = op->arg;
 
 	c->failed += op->status != GN_RPC_OK || op->result_len != op->result_room;
 }
 
-static int collect(void *arg)
+static int rpc_collect(void *arg)
 {
 	struct caller *c = arg;
 
 	return gn_rpc_wait(c->rpc, c->base.deadline_ns);
 }
 
-static int check(struct count_client *base)
+static int rpc_check(struct count_client *base)
 {
 	struct caller *c = (struct caller *)base; /* which it begins with */
 	const uint32_t both = least_u32(c->opts->request_bytes, c->opts->result_bytes);
@@ -114,7 +114,7 @@ static int make_ops(struct caller *c)
 	const struct bench_rpc_opts *o = c->opts;
 	const uint64_t deadline_ns = gn_deadline_us(CALL_US);
 	const int rc =
-		rpc_ops_make(o, o->load.batch, o->load.seed, note_end, c, &c->ops, &c->bytes);
+		rpc_ops_make(o, o->load.batch, o->load.seed, rpc_op_done, c, &c->ops, &c->bytes);
 
 	for (uint32_t i = 0; !rc && i < o->load.batch; i++)
 		c->ops[i].deadline_ns = deadline_ns;
@@ -139,13 +139,13 @@ static int connect_caller(struct caller *c, const char *addr)
 
 int count_rpc_main(struct count_page *page)
 {
-	struct echo_server server = {.base = {.start = start, .stop = stop},
+	struct echo_server server = {.base = {.start = rpc_start, .stop = rpc_stop},
 				     .opts = &page->opts.rpc};
 	struct caller c = {.base = {.batch = page->opts.rpc.load.batch,
-				    .prepare = prepare,
-				    .submit = submit,
-				    .collect = collect,
-				    .check = check},
+				    .prepare = rpc_prepare,
+				    .submit = rpc_submit,
+				    .collect = rpc_collect,
+				    .check = rpc_check},
 			   .opts = &page->opts.rpc};
 	struct count_turns *turns;
 	int rc;

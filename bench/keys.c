@@ -17,20 +17,20 @@ static double draw_real(struct choice *c)
  * 1996): a point under the curve x ^ -s from 1/2 to n + 1/2 is drawn by the inverse of its area,
  * and kept if it is also under the step of its rank. Most are.
  */
-static double curve(const struct zipf *z, double x)
+static double zipf_density(const struct zipf *z, double x)
 {
 	return exp(-z->s * log(x));
 }
 
 /* (x ^ (1 - s) - 1) / (1 - s), which is log x where s is 1. */
-static double area(const struct zipf *z, double x)
+static double zipf_area(const struct zipf *z, double x)
 {
 	const double log_x = log(x), t = (1 - z->s) * log_x;
 
 	return fabs(t) < 1e-8 ? log_x * (1 + t / 2) : log_x * expm1(t) / t;
 }
 
-static double area_inverse(const struct zipf *z, double a)
+static double zipf_area_inverse(const struct zipf *z, double a)
 {
 	const double t = fmax(-1, a * (1 - z->s));
 
@@ -41,9 +41,9 @@ static struct zipf zipf_of(double s, uint32_t n)
 {
 	struct zipf z = {.s = s, .n = n};
 
-	z.area_first = area(&z, 1.5) - 1;
-	z.area_last = area(&z, z.n + 0.5);
-	z.near = 2 - area_inverse(&z, area(&z, 2.5) - curve(&z, 2));
+	z.area_first = zipf_area(&z, 1.5) - 1;
+	z.area_last = zipf_area(&z, z.n + 0.5);
+	z.near = 2 - zipf_area_inverse(&z, zipf_area(&z, 2.5) - zipf_density(&z, 2));
 	return z;
 }
 
@@ -53,10 +53,10 @@ static uint32_t draw_rank(struct choice *c)
 
 	for (;;) {
 		const double a = z->area_last + draw_real(c) * (z->area_first - z->area_last);
-		const double x = area_inverse(z, a);
+		const double x = zipf_area_inverse(z, a);
 		const double rank = fmin(fmax(floor(x + 0.5), 1), z->n);
 
-		if (rank - x <= z->near || a >= area(z, rank + 0.5) - curve(z, rank))
+		if (rank - x <= z->near || a >= zipf_area(z, rank + 0.5) - zipf_density(z, rank))
 			return (uint32_t)rank;
 	}
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The keys and values of a load, made from numbers. Values differ by key and by version; whoever
- * finds a value can tell whether every byte of it is right, without knowing who stored it. Keys are
- * bytes, or printable for protocols of text.
+ * The keys and values of a load, generated from numbers. Values differ by key and version; a reader
+ * can check every byte of a value without knowing its writer. Keys are bytes, or printable for text
+ * protocols.
  */
 #ifndef GN_BENCH_KEYS_H
 #define GN_BENCH_KEYS_H

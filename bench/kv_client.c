@@ -46,7 +46,7 @@ struct filler {
 	struct gn_kv_client *kv;
 };
 
-static int fill_some(void *arg, struct gn_kv_op *ops, unsigned n)
+static int kv_fill_some(void *arg, struct gn_kv_op *ops, unsigned n)
 {
 	const struct filler *f = arg;
 
@@ -56,7 +56,7 @@ static int fill_some(void *arg, struct gn_kv_op *ops, unsigned n)
 }
 
 /* Bypass: is the table as full as it should be? */
-static int is_full(struct filler *f, bool *full)
+static int kv_is_full(struct filler *f, bool *full)
 {
 	const struct bench_kv_opts *o = &f->client->run->opts;
 	struct gn_kv_stats stats = {.size = sizeof(stats)};
@@ -70,24 +70,24 @@ static int is_full(struct filler *f, bool *full)
 	return load_check(&f->client->run->load, rc, "statistics");
 }
 
-static int fill_server(struct filler *f, uint32_t server)
+static int kv_fill_server(struct filler *f, uint32_t server)
 {
 	struct kv_run *run = f->client->run;
 	const uint32_t keys = run->opts.keys / run->servers, more = FILL_STEP;
 	const uint32_t base = server * keys * FILL_MORE;
 	char why[KV_WHY_MAX];
 	bool full = false;
-	int rc = kv_fill(&run->opts, base, keys, fill_some, f, why);
+	int rc = kv_fill(&run->opts, base, keys, kv_fill_some, f, why);
 
 	run->stored[server] = keys;
 	if (!rc)
-		rc = is_full(f, &full);
+		rc = kv_is_full(f, &full);
 	while (!rc && !full && run->stored[server] + more <= (uint64_t)keys * FILL_MORE) {
-		rc = kv_fill(&run->opts, base + (uint32_t)run->stored[server], more, fill_some, f,
-			     why);
+		rc = kv_fill(&run->opts, base + (uint32_t)run->stored[server], more, kv_fill_some,
+			     f, why);
 		run->stored[server] += more;
 		if (!rc)
-			rc = is_full(f, &full);
+			rc = kv_is_full(f, &full);
 	}
 	if (rc)
 		return load_fail(&run->load, rc, "%s", why);
@@ -98,7 +98,7 @@ static int fill_server(struct filler *f, uint32_t server)
 }
 
 /* By a connection of its own, for what it learns is not to be measured. */
-static int fill_servers(struct kv_client *c)
+static int kv_fill_servers(struct kv_client *c)
 {
 	struct filler f = {.client = c};
 	char addr[LOAD_ADDR_MAX];
@@ -110,7 +110,7 @@ static int fill_servers(struct kv_client *c)
 				gn_kv_client_open(c->base.proc->fabric, addr, NULL, &f.kv),
 				"connecting to the server");
 		if (!rc)
-			rc = fill_server(&f, i);
+			rc = kv_fill_server(&f, i);
 		gn_kv_client_close(f.kv);
 		f.kv = NULL;
 	}
@@ -139,9 +139,9 @@ static int connect_server(struct kv_client *c, uint32_t server)
 	return load_check(c->base.run, rc, "connecting to the server");
 }
 
-static void op_done(struct gn_kv_op *op);
+static void kv_client_op_done(struct gn_kv_op *op);
 
-static int make_ops(struct kv_client *c)
+static int kv_make_ops(struct kv_client *c)
 {
 	const struct bench_kv_opts *o = &c->run->opts;
 	int rc;
@@ -156,7 +156,7 @@ static int make_ops(struct kv_client *c)
 		return -ENOMEM;
 	for (uint32_t i = c->n_ops; i--;) {
 		if (o->load.inflight > o->load.batch)
-			c->ops.ops[i].done = op_done;
+			c->ops.ops[i].done = kv_client_op_done;
 		c->ops.ops[i].arg = c;
 		c->idle[c->n_idle++] = i;
 	}
@@ -175,9 +175,9 @@ static int kv_open(struct load_client *base)
 	n = o->fixed ? 1 : c->run->servers;
 	base->limit_ns = (uint64_t)(o->load.limit_us * 1000);
 	c->kv = gn_alloc(n * sizeof(c->kv[0]), 0);
-	rc = load_check(base->run, c->kv ? make_ops(c) : -ENOMEM, "memory for operations");
+	rc = load_check(base->run, c->kv ? kv_make_ops(c) : -ENOMEM, "memory for operations");
 	if (!rc)
-		rc = fill_servers(c);
+		rc = kv_fill_servers(c);
 	/* Neighbours have different servers, or begin with different ones. */
 	c->first = base->number % c->run->servers;
 	while (!rc && c->n_kv < n)
@@ -233,7 +233,7 @@ static uint32_t base_of(const struct kv_client *c, uint32_t pick)
 	return server * (c->run->opts.keys / c->run->servers) * FILL_MORE;
 }
 
-static int run_batches(struct kv_client *c)
+static int kv_run_batches(struct kv_client *c)
 {
 	const struct bench_kv_opts *o = &c->run->opts;
 	int rc = 0;
@@ -263,18 +263,18 @@ static int run_batches(struct kv_client *c)
 	return rc;
 }
 
-static void op_done(struct gn_kv_op *op)
+static void kv_client_op_done(struct gn_kv_op *op)
 {
 	struct kv_client *c = op->arg;
 	const uint32_t i = (uint32_t)(op - c->ops.ops);
 
-	if (likely(!c->error)) /* the others of a broken connection: the first has said why */
+	if (likely(!c->error)) /* the others of a broken connection: the first was reported */
 		c->error = check_op(c, i);
 	c->idle[c->n_idle++] = i;
 	load_done(&c->base, 1, c->began_ns[i]);
 }
 
-static int submit_idle(struct kv_client *c)
+static int kv_submit_idle(struct kv_client *c)
 {
 	while (c->n_idle) {
 		const uint32_t i = c->idle[--c->n_idle];
@@ -296,7 +296,7 @@ static int submit_idle(struct kv_client *c)
 }
 
 /* Until so many are idle. */
-static int await_idle(struct kv_client *c, uint32_t idle)
+static int kv_await_idle(struct kv_client *c, uint32_t idle)
 {
 	while (c->n_idle < idle && !*c->base.interrupted) {
 		const int rc = gn_kv_wait(c->kv[0], c->base.deadline_ns);
@@ -310,16 +310,16 @@ static int await_idle(struct kv_client *c, uint32_t idle)
 }
 
 /* As many are begun together as fill a batch for each partition, on average. */
-static int run_window(struct kv_client *c)
+static int kv_run_window(struct kv_client *c)
 {
 	const struct bench_kv_opts *o = &c->run->opts;
 	const uint32_t together = least_u32(o->load.batch * c->partitions, o->load.inflight);
 	int rc = 0;
 
 	while (!rc && !load_stops(&c->base)) {
-		rc = submit_idle(c);
+		rc = kv_submit_idle(c);
 		if (!rc)
-			rc = await_idle(c, together);
+			rc = kv_await_idle(c, together);
 		load_between(&c->base);
 	}
 	return rc;
@@ -332,8 +332,8 @@ static int kv_run_ops(struct load_client *base)
 
 	if (rc)
 		return rc;
-	return c->run->opts.load.inflight > c->run->opts.load.batch ? run_window(c) :
-								      run_batches(c);
+	return c->run->opts.load.inflight > c->run->opts.load.batch ? kv_run_window(c) :
+								      kv_run_batches(c);
 }
 
 /* ---- apart from what is measured ---- */
@@ -343,7 +343,7 @@ static int kv_rest(struct load_client *base)
 	struct kv_client *c = kv_client_of(base);
 
 	base->deadline_ns = gn_deadline_us(LOAD_OP_US);
-	return await_idle(c, c->n_ops);
+	return kv_await_idle(c, c->n_ops);
 }
 
 /* A simulated store has memory for all keys. */

@@ -118,8 +118,8 @@ void kv_op_undo(struct kv_draws *d)
 	d->at = d->at ? d->at - 1 : d->n - 1;
 }
 
-static int complain(const struct bench_kv_opts *o, const struct kv_ops *e, uint32_t i,
-		    char why[KV_WHY_MAX])
+static int kv_complain(const struct bench_kv_opts *o, const struct kv_ops *e, uint32_t i,
+		       char why[KV_WHY_MAX])
 {
 	const struct gn_kv_op *op = &e->ops[i];
 
@@ -141,16 +141,16 @@ int kv_op_check(struct kv_draws *d, const struct kv_ops *e, uint32_t i, char why
 
 	if (op->verb == GN_KV_SET) {
 		d->sums->puts++;
-		return likely(op->status == GN_KV_OK) ? 0 : complain(d->opts, e, i, why);
+		return likely(op->status == GN_KV_OK) ? 0 : kv_complain(d->opts, e, i, why);
 	}
 	d->sums->gets++;
 	if (unlikely(op->status != GN_KV_OK))
-		return op->status == GN_KV_MISS ? 0 : complain(d->opts, e, i, why);
+		return op->status == GN_KV_MISS ? 0 : kv_complain(d->opts, e, i, why);
 	d->sums->hits++;
 	if (likely(op->len == len &&
 		   keys_value_is_right(e->values + i * e->value_stride, len, e->numbers[i])))
 		return 0;
-	return complain(d->opts, e, i, why);
+	return kv_complain(d->opts, e, i, why);
 }
 
 /* ---- all keys ---- */
@@ -174,7 +174,7 @@ int kv_fill(const struct bench_kv_opts *o, uint32_t first, uint32_t n,
 			snprintf(why, KV_WHY_MAX, "filling the store: %s", gn_strerror(rc));
 		for (uint32_t i = 0; !rc && i < some; i++)
 			if (ops.ops[i].status != GN_KV_OK)
-				rc = complain(o, &ops, i, why);
+				rc = kv_complain(o, &ops, i, why);
 	}
 	kv_ops_free(&ops);
 	return rc;

@@ -39,6 +39,19 @@ static inline struct limit_place msg_limit_place(struct msg_run *run)
 				    .rings = run->limit};
 }
 
+/* With one connection. */
+static inline struct gn_msg_requester_opts msg_requester_opts(const struct bench_msg_opts *o)
+{
+	return (struct gn_msg_requester_opts){
+		.size = sizeof(struct gn_msg_requester_opts),
+		.protocol = o->protocol,
+		.pending = o->pending,
+		.request_bytes = o->request_bytes,
+		.value_bytes = o->value_bytes,
+		.max_conns = 1,
+	};
+}
+
 /* ---- requests and values ---- */
 
 #define KEYS_BYTES (4u << 20) /* that all values of a responder take, and all requests, about */
@@ -69,8 +82,8 @@ static inline uint64_t value_seed(const struct bench_msg_opts *o, uint32_t respo
 }
 
 /*
- * Simulated READs are of a slot for each request under way, with a key before its value, as the
- * paper has it. Nobody looks at what is in it.
+ * Simulated READs have a slot for each outstanding request, with a key before its value, as in the
+ * paper. The contents are not used.
  */
 static inline uint64_t read_slots_bytes(const struct bench_msg_opts *o)
 {

@@ -110,7 +110,7 @@ void bench_msg_print_head(FILE *f)
 	fflush(f);
 }
 
-static const char *figure(char *to, size_t n, double value)
+static const char *print_figure(char *to, size_t n, double value)
 {
 	if (!isfinite(value))
 		snprintf(to, n, "-");
@@ -131,7 +131,7 @@ void bench_msg_print_row(FILE *f, const struct bench_msg_opts *o, const struct b
 	for (unsigned i = 0; i < 5; i++)
 		snprintf(count[i], sizeof(count[i]), "%u", counts[i]);
 	for (unsigned i = 0; i < 7; i++)
-		figure(text[i], sizeof(text[i]), figures[i]);
+		print_figure(text[i], sizeof(text[i]), figures[i]);
 	if (o->load.profile)
 		at = snprintf(note, sizeof(note), "simulated");
 	else if (isfinite(r->limit_ratio))

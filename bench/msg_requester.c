@@ -41,7 +41,7 @@ struct msg_requester {
 	struct request *requests; /* of all connections, each with as many as may be under way */
 	uint64_t (*ends)[2];
 	uint32_t n_conns, keys, under_way;
-	bool slots;	/* READs of slots that nobody looks at */
+	bool slots;	/* READs of slots whose contents are not used */
 	uint8_t *bytes; /* a request for each key: to write one and copy it at once is slow */
 	uint64_t posted, taken;
 	uint64_t now_ns; /* of this turn, once it was looked at */
@@ -86,19 +86,14 @@ static int connect_responder(struct msg_requester *q, uint32_t i)
 static int open_requester(struct msg_requester *q)
 {
 	const struct bench_msg_opts *o = &q->run->opts;
-	const struct gn_msg_requester_opts opts = {
-		.size = sizeof(opts),
-		.protocol = o->protocol,
-		.pending = o->pending,
-		.request_bytes = o->request_bytes,
-		.value_bytes = o->value_bytes,
-		.max_conns = q->n_conns,
-		.timeout_us = o->load.profile ? 0 : CONNECT_US,
-		.ctx = q->base.proc->ctx,
-		.flags = o->load.paper ? GN_MSG_PAPER : 0,
-	};
-	const int rc = gn_msg_requester_create(q->base.proc->fabric, &opts, &q->msg);
+	struct gn_msg_requester_opts opts = msg_requester_opts(o);
+	int rc;
 
+	opts.max_conns = q->n_conns;
+	opts.timeout_us = o->load.profile ? 0 : CONNECT_US;
+	opts.ctx = q->base.proc->ctx;
+	opts.flags = o->load.paper ? GN_MSG_PAPER : 0;
+	rc = gn_msg_requester_create(q->base.proc->fabric, &opts, &q->msg);
 	if (rc == -EMSGSIZE)
 		return load_fail(q->base.run, rc, "a value of %u bytes is more than %s can carry",
 				 o->value_bytes, gn_msg_protocol_str(o->protocol));

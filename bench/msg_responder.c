@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A responder: answers requests until there is nobody left. The first is the limit's other side. */
+/*
+ * A responder: answers requests until all requesters have left. The first is also the limit's other
+ * side.
+ */
 #include <errno.h>
 
 #include "msg_load.h"
@@ -17,7 +20,7 @@ struct msg_responder {
 };
 
 /* The response to a key is its value. */
-static int respond(void *arg, const void *request, uint32_t len, void *value, uint32_t max)
+static int responder_answer(void *arg, const void *request, uint32_t len, void *value, uint32_t max)
 {
 	const struct msg_responder *s = arg;
 	const struct bench_msg_opts *o = &s->run->opts;
@@ -51,7 +54,7 @@ static int msg_listen_at(void *arg, const char *addr)
 	const bool reads = o->protocol == GN_MSG_READ || !o->load.profile;
 	const struct gn_msg_responder_opts opts = {
 		.size = sizeof(opts),
-		.answer = respond,
+		.answer = responder_answer,
 		.arg = s,
 		.data = reads ? s->data : NULL,
 		.ctx = s->proc->ctx,

@@ -9,14 +9,7 @@
 
 int bench_msg_try(struct gn_fabric *fabric, const struct bench_msg_opts *o)
 {
-	const struct gn_msg_requester_opts opts = {
-		.size = sizeof(opts),
-		.protocol = o->protocol,
-		.pending = o->pending,
-		.request_bytes = o->request_bytes,
-		.value_bytes = o->value_bytes,
-		.max_conns = 1,
-	};
+	const struct gn_msg_requester_opts opts = msg_requester_opts(o);
 	struct gn_msg_requester *msg;
 	const int rc = gn_msg_requester_create(fabric, &opts, &msg);
 
@@ -37,7 +30,7 @@ static void run_on(cpu_set_t *set, int cpu)
  * The first requester and the first responder have the two that were chosen. Requesters share one
  * part of all cores, responders the other, as many as there are of them.
  */
-static void share_cpus(struct procs *procs, const struct bench_msg_opts *o)
+static void msg_share_cpus(struct procs *procs, const struct bench_msg_opts *o)
 {
 	const uint32_t requesters = bench_msg_requesters(o), responders = bench_msg_responders(o);
 	struct msg_run *run = (struct msg_run *)procs->run;
@@ -63,13 +56,13 @@ static void share_cpus(struct procs *procs, const struct bench_msg_opts *o)
 
 /* ---- figures ---- */
 
-static double ratio(uint64_t a, uint64_t b)
+static double limit_ratio_of(uint64_t a, uint64_t b)
 {
 	return b ? (double)a / (double)b : 0;
 }
 
-static void take_result(const struct bench_msg_opts *o, const struct load_result *from,
-			struct bench_msg_result *r)
+static void msg_take_result(const struct bench_msg_opts *o, const struct load_result *from,
+			    struct bench_msg_result *r)
 {
 	const bool ud = o->protocol == GN_MSG_UD;
 
@@ -101,9 +94,9 @@ static void add_responders(const struct msg_run *run, struct bench_msg_result *r
 		all.requests += run->answered[i].requests;
 		load_sums_add(&all.sums, &run->answered[i].sums, 1);
 	}
-	r->wrs += ratio(all.sums.wrs, all.requests);
-	r->doorbells += ratio(all.sums.doorbells, all.requests);
-	r->cqes += ratio(all.sums.cqes, all.requests);
+	r->wrs += limit_ratio_of(all.sums.wrs, all.requests);
+	r->doorbells += limit_ratio_of(all.sums.doorbells, all.requests);
+	r->cqes += limit_ratio_of(all.sums.cqes, all.requests);
 	r->repeats += (double)all.sums.repeats;
 }
 
@@ -127,7 +120,7 @@ static bool has_limit(const struct bench_msg_opts *o)
 	return !o->load.host[0] && bench_msg_requesters(o) == 1 && bench_msg_responders(o) == 1;
 }
 
-static int measure(struct procs *procs, bench_progress_fn *progress, struct load_result *r)
+static int measure_requests(struct procs *procs, bench_progress_fn *progress, struct load_result *r)
 {
 	struct msg_run *run = (struct msg_run *)procs->run;
 	const struct limit_place place = msg_limit_place(run);
@@ -147,8 +140,8 @@ static int measure(struct procs *procs, bench_progress_fn *progress, struct load
 	return rc;
 }
 
-static int run_processes(const struct bench_msg_opts *o, bench_progress_fn *progress,
-			 struct load_result *result, struct bench_msg_result *out)
+static int msg_run_processes(const struct bench_msg_opts *o, bench_progress_fn *progress,
+			     struct load_result *result, struct bench_msg_result *out)
 {
 	const struct limit_opts limit = {.request_bytes = o->request_bytes,
 					 .result_bytes = o->value_bytes,
@@ -162,12 +155,12 @@ static int run_processes(const struct bench_msg_opts *o, bench_progress_fn *prog
 	if (rc)
 		return rc;
 	((struct msg_run *)procs.run)->opts = *o;
-	share_cpus(&procs, o);
+	msg_share_cpus(&procs, o);
 	sched_setaffinity(0, sizeof(cpu_set_t), &procs.run->client_cpus[0]);
-	rc = measure(&procs, progress, result);
+	rc = measure_requests(&procs, progress, result);
 	procs_stop_server(&procs);
 	if (!rc) {
-		take_result(o, result, out);
+		msg_take_result(o, result, out);
 		add_responders((struct msg_run *)procs.run, out);
 	}
 	return procs_close(&procs, rc, result);
@@ -190,7 +183,7 @@ static int run_processes(const struct bench_msg_opts *o, bench_progress_fn *prog
 #define OPS_ENOUGH	20u	    /* times min_ops, however little time that took */
 #define BYTES_ENOUGH	(64u << 20) /* for the machine that is the busiest */
 
-static uint64_t scaled(uint64_t n, double by)
+static uint64_t per_effort(uint64_t n, double by)
 {
 	return (uint64_t)((double)n * by);
 }
@@ -210,21 +203,21 @@ static void set_length(const struct bench_msg_opts *o, struct load_length *l)
 	const double effort = o->load.effort;
 	const uint64_t qps = (uint64_t)bench_msg_requesters(o) * bench_msg_conns(o);
 	const uint64_t rounds = MIN_ROUNDS * qps * o->pending;
-	/* Large values: fewer of them tell as much. */
+	/* Fewer large values are enough. */
 	const unsigned busy = o->topology == BENCH_MSG_MM ? o->nodes : 1;
 	const uint64_t few = max_u64((uint64_t)busy * BYTES_ENOUGH / o->value_bytes, 256);
 
 	l->warm_ops = max_u64(qps * o->pending * WARM_PCT / 100, WARM_OPS_PER_QP * qps);
 	l->warm_ops = min_u64(min_u64(l->warm_ops, WARM_OPS), few);
 	l->warm_ns = WARM_NS;
-	l->min_ops = min_u64(max_u64(scaled(MIN_OPS, effort), min_u64(rounds, MIN_OPS)), few);
-	l->min_ns = scaled(MIN_NS, effort);
-	l->max_ns = scaled(MAX_NS, effort);
+	l->min_ops = min_u64(max_u64(per_effort(MIN_OPS, effort), min_u64(rounds, MIN_OPS)), few);
+	l->min_ns = per_effort(MIN_NS, effort);
+	l->max_ns = per_effort(MAX_NS, effort);
 	l->max_ops = OPS_ENOUGH * l->min_ops;
 }
 
 /* M:1: node 0 responds; 1:M: it requests. */
-static unsigned place_all(const struct bench_msg_opts *o, struct load_place *places)
+static unsigned msg_place_all(const struct bench_msg_opts *o, struct load_place *places)
 {
 	const bool mm = o->topology == BENCH_MSG_MM;
 	const unsigned n = mm ? o->nodes : o->nodes + 1;
@@ -245,8 +238,8 @@ static unsigned place_all(const struct bench_msg_opts *o, struct load_place *pla
 	return n;
 }
 
-static int run_cluster(const struct bench_msg_opts *o, struct load_result *result,
-		       struct bench_msg_result *out)
+static int msg_run_cluster(const struct bench_msg_opts *o, struct load_result *result,
+			   struct bench_msg_result *out)
 {
 	struct msg_run *run = (struct msg_run *)load_run_create(sizeof(*run), &o->load);
 	struct load_place *places = calloc(o->nodes + 1, sizeof(*places));
@@ -263,12 +256,12 @@ static int run_cluster(const struct bench_msg_opts *o, struct load_result *resul
 	run->load.servers_per_node = msg_resp_threads(o);
 	run->load.first_server_node = o->topology == BENCH_MSG_1M;
 	set_length(o, &run->load.length);
-	rc = load_simulate(&run->load, &load_msg, places, place_all(o, places), result);
+	rc = load_simulate(&run->load, &load_msg, places, msg_place_all(o, places), result);
 	free(places);
 	if (rc)
 		return rc;
 	result->client_wrs = result->round_trips; /* of both sides */
-	take_result(o, result, out);
+	msg_take_result(o, result, out);
 	out->lost = o->protocol == GN_MSG_UD ? 0 : NAN; /* one would have failed the run */
 	return 0;
 }
@@ -282,8 +275,8 @@ int bench_msg_run(const struct bench_msg_opts *o, bench_progress_fn *progress,
 
 	*out = (struct bench_msg_result){.limit_ratio = NAN};
 	load_result_init(&result);
-	rc = o->load.profile ? run_cluster(o, &result, out) :
-			       run_processes(o, progress, &result, out);
+	rc = o->load.profile ? msg_run_cluster(o, &result, out) :
+			       msg_run_processes(o, progress, &result, out);
 	memcpy(out->error, result.error, sizeof(out->error));
 	out->wall_seconds = 1e-9 * (double)(gn_now_ns() - began_ns);
 	return rc;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Payloads that can be told apart, so that a check at the end of a run can fail: each seed gives
- * other bytes.
- */
+/* Payloads that differ by seed, so that a check at the end of a run can fail. */
 #include "pair.h"
 
 #include <errno.h>

@@ -22,16 +22,16 @@ extern char **environ;
 
 static volatile sig_atomic_t stopped;
 
-static void stop(int signo)
+static void on_stop_signal(int signo)
 {
 	(void)signo;
 	stopped = 1;
 }
 
-/* The parent is gone: nobody will look after us if tidying up fails. */
-static void stop_soon(int signo)
+/* The parent has ended: no other process ends this one if its cleanup hangs. */
+static void on_stop_soon_signal(int signo)
 {
-	stop(signo);
+	on_stop_signal(signo);
 	alarm(GRACE_S);
 }
 
@@ -50,7 +50,7 @@ const volatile sig_atomic_t *bench_stop_flag(void)
 	return &stopped;
 }
 
-static void handle(int signo, void (*handler)(int))
+static void set_signal_handler(int signo, void (*handler)(int))
 {
 	const struct sigaction action = {.sa_handler = handler};
 
@@ -59,13 +59,13 @@ static void handle(int signo, void (*handler)(int))
 
 void bench_stop_on_signals(void)
 {
-	handle(SIGINT, stop);
-	handle(SIGTERM, stop);
-	handle(SIGHUP, stop);
+	set_signal_handler(SIGINT, on_stop_signal);
+	set_signal_handler(SIGTERM, on_stop_signal);
+	set_signal_handler(SIGHUP, on_stop_signal);
 }
 
 /* With a descriptor of ours as another of the child's. */
-static int spawn(const char *file, char *const *argv, int from, int to, int *pid)
+static int process_spawn(const char *file, char *const *argv, int from, int to, int *pid)
 {
 	posix_spawn_file_actions_t actions;
 	int child, rc = posix_spawn_file_actions_init(&actions);
@@ -84,7 +84,7 @@ static int spawn(const char *file, char *const *argv, int from, int to, int *pid
 
 static int spawn_self(char *const *argv, int from, int to, int *pid)
 {
-	const int rc = spawn("/proc/self/exe", argv, from, to, pid);
+	const int rc = process_spawn("/proc/self/exe", argv, from, to, pid);
 
 	if (rc)
 		gn_log(GN_LOG_ERROR, "cannot start the second process: %s", gn_strerror(rc));
@@ -118,20 +118,20 @@ int bench_spawn_words(const char *const *words, int out_fd, int *pid)
 
 int bench_spawn_file(const char *file, char *const *argv, int fd, int *pid)
 {
-	return spawn(file, argv, fd, BENCH_PEER_FD, pid);
+	return process_spawn(file, argv, fd, BENCH_PEER_FD, pid);
 }
 
 /*
- * A terminal's interrupt goes to both processes; the parent gets it too and tells us when to end,
- * so that what is under way ends in order.
+ * A terminal's interrupt goes to both processes. The parent then stops this process, so that
+ * outstanding operations end in order.
  */
 int bench_die_with_parent(const char *parent)
 {
 	char now[16];
 
-	handle(SIGINT, SIG_IGN);
-	handle(SIGHUP, SIG_IGN);
-	handle(SIGTERM, stop_soon);
+	set_signal_handler(SIGINT, SIG_IGN);
+	set_signal_handler(SIGHUP, SIG_IGN);
+	set_signal_handler(SIGTERM, on_stop_soon_signal);
 	prctl(PR_SET_NAME, "gannet-peer"); /* not the "exe" we were started as */
 	if (prctl(PR_SET_PDEATHSIG, SIGTERM))
 		return -errno;

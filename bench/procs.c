@@ -109,7 +109,7 @@ int procs_open(struct procs *p, const struct load_kind *kind, size_t bytes,
 /* ---- starting ---- */
 
 /* How many live. One that died has not done all that it was to do: the run fails. */
-static uint32_t reap(struct procs *p)
+static uint32_t procs_reap(struct procs *p)
 {
 	uint32_t left = 0;
 
@@ -141,7 +141,7 @@ static int start_others(struct procs *p)
 	while (!rc && __atomic_load_n(&run->ready, __ATOMIC_ACQUIRE) < others) {
 		if (bench_stopped())
 			rc = -EINTR;
-		else if (load_failed(run) || reap(p) < others)
+		else if (load_failed(run) || procs_reap(p) < others)
 			rc = -EPIPE;
 		else if (gn_now_ns() > end_ns)
 			rc = -ETIMEDOUT;
@@ -202,9 +202,9 @@ static int end_others(struct procs *p)
 	const uint64_t end_ns = gn_deadline_us(START_US), stop_ns = gn_deadline_us(STOP_US);
 
 	signal_others(p, SIGNAL_END);
-	while (reap(p) && gn_now_ns() < (bench_stopped() ? stop_ns : end_ns))
+	while (procs_reap(p) && gn_now_ns() < (bench_stopped() ? stop_ns : end_ns))
 		gn_sleep_us(LOOK_US);
-	if (!reap(p))
+	if (!procs_reap(p))
 		return load_failed(p->run) ? -EIO : 0;
 	for (uint32_t i = 0; i < p->n_pids; i++) {
 		if (p->pids[i] > 0) {
@@ -339,7 +339,7 @@ void procs_stop_server(struct procs *p)
 
 int procs_close(struct procs *p, int rc, struct load_result *out)
 {
-	if (rc && reap(p))
+	if (rc && procs_reap(p))
 		end_others(p);
 	if (p->client)
 		p->kind->close(p->client);

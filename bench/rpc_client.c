@@ -88,7 +88,7 @@ static int connect_thread(struct rpc_client *c, uint32_t thread)
 
 static void call_done(struct gn_rpc_op *op);
 
-static int make_ops(struct rpc_client *c)
+static int rpc_make_ops(struct rpc_client *c)
 {
 	const struct bench_rpc_opts *o = &c->run->opts;
 	const uint64_t seed = o->load.seed + ((uint64_t)c->base.number << 32);
@@ -117,7 +117,7 @@ static int rpc_open(struct load_client *base)
 	base->limit_ns = (uint64_t)(o->load.limit_us * 1000);
 	base->slack_ns = (uint64_t)(2000 * o->work_us) * c->base.kind->group_ops(base);
 	c->to = gn_alloc(n * sizeof(*c->to), 0);
-	rc = load_check(base->run, c->to ? make_ops(c) : -ENOMEM, "memory for calls");
+	rc = load_check(base->run, c->to ? rpc_make_ops(c) : -ENOMEM, "memory for calls");
 	/* Neighbours call different server threads. */
 	for (uint32_t i = 0; i < n && !rc; i++)
 		rc = load_gives_up(base) ? -EINTR :
@@ -148,7 +148,7 @@ static inline void number_call(struct rpc_client *c, uint32_t i, uint64_t number
 		memcpy((void *)c->ops[i].request, &number, sizeof(number));
 }
 
-static int complain(struct rpc_client *c, uint32_t i, unsigned status, uint32_t len)
+static int rpc_complain(struct rpc_client *c, uint32_t i, unsigned status, uint32_t len)
 {
 	const unsigned long long number = c->numbers[i];
 
@@ -164,11 +164,11 @@ static inline int check_result(struct rpc_client *c, uint32_t i, unsigned status
 	const struct gn_rpc_op *op = &c->ops[i];
 
 	if (unlikely(status != GN_RPC_OK || len != op->result_room))
-		return complain(c, i, status, len);
+		return rpc_complain(c, i, status, len);
 	if (op->request_len < sizeof(uint64_t) || len < sizeof(uint64_t) ||
 	    likely(!memcmp(op->result, &c->numbers[i], sizeof(uint64_t))))
 		return 0;
-	return complain(c, i, status, len);
+	return rpc_complain(c, i, status, len);
 }
 
 static void call_done(struct gn_rpc_op *op)
@@ -176,7 +176,7 @@ static void call_done(struct gn_rpc_op *op)
 	struct rpc_client *c = op->arg;
 	const uint32_t i = (uint32_t)(op - c->ops);
 
-	if (likely(!c->error)) /* the others of a broken connection: the first has said why */
+	if (likely(!c->error)) /* the others of a broken connection: the first was reported */
 		c->error = check_result(c, i, op->status, op->result_len);
 	c->idle[c->n_idle++] = i;
 	load_done(&c->base, 1, c->began_ns[i]);
@@ -187,7 +187,7 @@ static inline struct gn_rpc_client *choose_thread(const struct rpc_client *c)
 	return c->to[c->n_to > 1 ? gn_random() % c->n_to : 0];
 }
 
-static int run_single(struct rpc_client *c)
+static int rpc_run_single(struct rpc_client *c)
 {
 	const struct gn_rpc_op *op = &c->ops[0];
 	int rc = 0;
@@ -209,7 +209,7 @@ static int run_single(struct rpc_client *c)
 	return rc;
 }
 
-static int run_batches(struct rpc_client *c)
+static int rpc_run_batches(struct rpc_client *c)
 {
 	const struct bench_rpc_opts *o = &c->run->opts;
 	int rc = 0;
@@ -238,7 +238,7 @@ static int run_batches(struct rpc_client *c)
 	return rc;
 }
 
-static int submit_idle(struct rpc_client *c)
+static int rpc_submit_idle(struct rpc_client *c)
 {
 	const uint64_t began_ns = load_stamp(&c->base);
 
@@ -272,12 +272,12 @@ static int await_some(struct rpc_client *c)
 	return c->error;
 }
 
-static int run_window(struct rpc_client *c)
+static int rpc_run_window(struct rpc_client *c)
 {
 	int rc = 0;
 
 	while (!rc && !load_stops(&c->base)) {
-		rc = submit_idle(c);
+		rc = rpc_submit_idle(c);
 		if (!rc)
 			rc = await_some(c);
 		load_between(&c->base);
@@ -291,8 +291,8 @@ static int rpc_run_calls(struct load_client *base)
 	const struct bench_rpc_opts *o = &c->run->opts;
 
 	if (o->load.inflight > o->load.batch)
-		return run_window(c);
-	return o->load.batch > 1 || o->load.batch_auto ? run_batches(c) : run_single(c);
+		return rpc_run_window(c);
+	return o->load.batch > 1 || o->load.batch_auto ? rpc_run_batches(c) : rpc_run_single(c);
 }
 
 /* ---- apart from what is measured ---- */

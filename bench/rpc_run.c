@@ -19,8 +19,8 @@ const char *const bench_rpc_modes[BENCH_RPC_MODES + 1] = {
 /* ---- processes ---- */
 
 /* One call at a time next to a line, or several next to the loop without calls. */
-static void take_comparison(const struct bench_rpc_opts *o, const struct comparison *compared,
-			    struct load_result *r)
+static void rpc_take_comparison(const struct bench_rpc_opts *o, const struct comparison *compared,
+				struct load_result *r)
 {
 	if (o->load.inflight == 1) {
 		r->run.cacheline_ratio = compared->ratio;
@@ -58,13 +58,14 @@ static int measure_calls(struct procs *procs, bench_progress_fn *progress, struc
 		rc = procs_measure(procs, limit_of(&run->opts, &line, &bare), NULL, progress, r,
 				   &compared);
 	if (!rc)
-		take_comparison(&run->opts, &compared, r);
+		rpc_take_comparison(&run->opts, &compared, r);
 	bare_destroy(hold.bare);
 	return rc;
 }
 
 /* The mode limit: no calls. */
-static int measure_limit(struct procs *procs, bench_progress_fn *progress, struct load_result *r)
+static int rpc_measure_limit(struct procs *procs, bench_progress_fn *progress,
+			     struct load_result *r)
 {
 	struct rpc_run *run = (struct rpc_run *)procs->run;
 	const struct limit_place place = rpc_limit_place(run);
@@ -83,14 +84,14 @@ static int measure_limit(struct procs *procs, bench_progress_fn *progress, struc
 			progress, &r->run, &compared);
 	if (!rc)
 		rc = bare_check(bare);
-	take_comparison(&run->opts, &compared, r);
+	rpc_take_comparison(&run->opts, &compared, r);
 	r->mops = (double)r->run.ops / r->run.seconds / 1e6;
 	bare_destroy(bare);
 	return rc;
 }
 
-static int run_processes(const struct bench_rpc_opts *o, bench_progress_fn *progress,
-			 struct load_result *out)
+static int rpc_run_processes(const struct bench_rpc_opts *o, bench_progress_fn *progress,
+			     struct load_result *out)
 {
 	const struct limit_opts limit = rpc_limit_opts(o);
 	const size_t bytes = sizeof(struct rpc_run) + limit_bytes(&limit);
@@ -101,7 +102,7 @@ static int run_processes(const struct bench_rpc_opts *o, bench_progress_fn *prog
 	if (rc)
 		return rc;
 	((struct rpc_run *)procs.run)->opts = *o;
-	rc = o->mode == BENCH_RPC_LIMIT ? measure_limit(&procs, progress, out) :
+	rc = o->mode == BENCH_RPC_LIMIT ? rpc_measure_limit(&procs, progress, out) :
 					  measure_calls(&procs, progress, out);
 	procs_scale_latency(&o->load, out);
 	return procs_close(&procs, rc, out);
@@ -109,7 +110,7 @@ static int run_processes(const struct bench_rpc_opts *o, bench_progress_fn *prog
 
 /* ---- a simulated cluster ---- */
 
-static int run_cluster(const struct bench_rpc_opts *o, struct load_result *out)
+static int rpc_run_cluster(const struct bench_rpc_opts *o, struct load_result *out)
 {
 	struct rpc_run *run = (struct rpc_run *)load_run_create(sizeof(*run), &o->load);
 	struct load_place *places = calloc(o->load.machines + 1, sizeof(*places));
@@ -138,5 +139,6 @@ int bench_rpc_run(const struct bench_rpc_opts *opts, bench_progress_fn *progress
 		  struct load_result *out)
 {
 	load_result_init(out);
-	return opts->load.profile ? run_cluster(opts, out) : run_processes(opts, progress, out);
+	return opts->load.profile ? rpc_run_cluster(opts, out) :
+				    rpc_run_processes(opts, progress, out);
 }

@@ -133,7 +133,7 @@ void conn_close(struct conn *conn)
 	free(conn->batch.out);
 }
 
-static int lost(const struct wire *wire, int rc)
+static int conn_lost(const struct wire *wire, int rc)
 {
 	gn_log(GN_LOG_ERROR, "the connection to %s broke: %s", wire->opts->connect,
 	       gn_strerror(rc));
@@ -153,7 +153,7 @@ int conn_write(struct conn *conn, const struct wire *wire)
 			return 0;
 		}
 		if (n < 0)
-			return lost(wire, -errno);
+			return conn_lost(wire, -errno);
 		conn->written += (size_t)n;
 	}
 	conn->writing = false;
@@ -200,9 +200,10 @@ int conn_read(struct conn *conn, const struct wire *wire)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
-			return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : lost(wire, -errno);
+			return errno == EAGAIN || errno == EWOULDBLOCK ? 0 :
+									 conn_lost(wire, -errno);
 		if (n == 0)
-			return lost(wire, -ECONNRESET);
+			return conn_lost(wire, -ECONNRESET);
 		conn->in_len += (size_t)n;
 		rc = take_answers(conn, wire);
 		if (rc || !conn->busy || (size_t)n < room)

@@ -56,7 +56,7 @@ static void draw_batch(struct socket_load *l, struct batch *b)
 	}
 }
 
-static int watch(struct socket_load *l, struct conn *conn, int how)
+static int conn_watch(struct socket_load *l, struct conn *conn, int how)
 {
 	struct epoll_event event = {.events = EPOLLIN | (conn->writing ? EPOLLOUT : 0u),
 				    .data.ptr = conn};
@@ -64,7 +64,7 @@ static int watch(struct socket_load *l, struct conn *conn, int how)
 	return epoll_ctl(l->epoll, how, conn->fd, &event) ? -errno : 0;
 }
 
-static int begin(struct socket_load *l, struct conn *conn)
+static int conn_begin_batch(struct socket_load *l, struct conn *conn)
 {
 	int rc;
 
@@ -73,10 +73,10 @@ static int begin(struct socket_load *l, struct conn *conn)
 	draw_batch(l, &conn->batch);
 	l->busy++;
 	rc = conn_begin(conn, &l->wire, l->filling);
-	return !rc && conn->writing ? watch(l, conn, EPOLL_CTL_MOD) : rc;
+	return !rc && conn->writing ? conn_watch(l, conn, EPOLL_CTL_MOD) : rc;
 }
 
-static int on_event(struct socket_load *l, struct conn *conn, uint32_t events)
+static int conn_on_event(struct socket_load *l, struct conn *conn, uint32_t events)
 {
 	const bool was_writing = conn->writing;
 	int rc = 0;
@@ -86,7 +86,7 @@ static int on_event(struct socket_load *l, struct conn *conn, uint32_t events)
 	if (!rc && events & (EPOLLIN | EPOLLERR | EPOLLHUP))
 		rc = conn_read(conn, &l->wire);
 	if (!rc && was_writing && !conn->writing)
-		rc = watch(l, conn, EPOLL_CTL_MOD);
+		rc = conn_watch(l, conn, EPOLL_CTL_MOD);
 	if (rc || conn->busy)
 		return rc;
 	l->busy--;
@@ -94,11 +94,11 @@ static int on_event(struct socket_load *l, struct conn *conn, uint32_t events)
 	l->gets += conn->batch.n_gets;
 	l->hits += conn->batch.hits;
 	gn_hist_add(l->batch_ns, gn_now_ns() - conn->since_ns, 1);
-	return begin(l, conn);
+	return conn_begin_batch(l, conn);
 }
 
 /* Take what has come: how many connections had something, or -errno. */
-static int turn(struct socket_load *l)
+static int load_poll(struct socket_load *l)
 {
 	struct epoll_event events[EVENTS];
 	const int n = epoll_wait(l->epoll, events, EVENTS, l->opts->sleep ? SLEEP_MS : 0);
@@ -106,7 +106,7 @@ static int turn(struct socket_load *l)
 	if (n < 0)
 		return errno == EINTR ? 0 : -errno;
 	for (int i = 0; i < n; i++) {
-		const int rc = on_event(l, events[i].data.ptr, events[i].events);
+		const int rc = conn_on_event(l, events[i].data.ptr, events[i].events);
 
 		if (rc)
 			return rc;
@@ -115,14 +115,14 @@ static int turn(struct socket_load *l)
 }
 
 struct phase {
-	const char *name; /* NULL: nobody is told how far it is */
+	const char *name; /* NULL: progress is not reported */
 	uint64_t until_ns;
 	uint64_t least_ops; /* … and until so many have been answered, however long that takes */
 	void (*progress)(const char *, double);
 };
 
-static void tell(const struct socket_load *l, const struct phase *phase, uint64_t from_ns,
-		 uint64_t now_ns)
+static void load_progress(const struct socket_load *l, const struct phase *phase, uint64_t from_ns,
+			  uint64_t now_ns)
 {
 	double done = l->filling ? (double)l->next_fill / l->opts->keys :
 				   (double)(now_ns - from_ns) / (double)(phase->until_ns - from_ns);
@@ -132,7 +132,7 @@ static void tell(const struct socket_load *l, const struct phase *phase, uint64_
 }
 
 /* Until then, or until nothing is under way. */
-static int drive(struct socket_load *l, const struct phase *phase)
+static int load_drive(struct socket_load *l, const struct phase *phase)
 {
 	const uint64_t from_ns = gn_now_ns();
 	uint64_t heard_ns = from_ns, told_ns = from_ns, now_ns = from_ns;
@@ -142,7 +142,7 @@ static int drive(struct socket_load *l, const struct phase *phase)
 		int n;
 
 		do
-			n = turn(l);
+			n = load_poll(l);
 		while (!n && ++looks < LOOKS && !l->opts->sleep);
 		if (n < 0)
 			return n;
@@ -158,22 +158,22 @@ static int drive(struct socket_load *l, const struct phase *phase)
 		}
 		if (now_ns - told_ns > PROGRESS_NS) {
 			told_ns = now_ns;
-			tell(l, phase, from_ns, now_ns);
+			load_progress(l, phase, from_ns, now_ns);
 		}
 	}
 	return 0;
 }
 
-static int begin_all(struct socket_load *l)
+static int load_begin_all(struct socket_load *l)
 {
 	int rc = 0;
 
 	for (uint32_t i = 0; i < l->opts->connections && !rc; i++)
-		rc = begin(l, &l->conns[i]);
+		rc = conn_begin_batch(l, &l->conns[i]);
 	return rc;
 }
 
-static int rss(const struct bench_socket_opts *o, double *out)
+static int server_rss(const struct bench_socket_opts *o, double *out)
 {
 	uint64_t bytes;
 	int rc;
@@ -186,23 +186,23 @@ static int rss(const struct bench_socket_opts *o, double *out)
 	return rc;
 }
 
-static int fill(struct socket_load *l, void (*progress)(const char *, double),
-		struct bench_socket_result *out)
+static int load_fill(struct socket_load *l, void (*progress)(const char *, double),
+		     struct bench_socket_result *out)
 {
 	const struct phase phase = {
 		.name = "filling", .until_ns = UINT64_MAX, .progress = progress};
 	const uint64_t from_ns = gn_now_ns();
-	int rc = rss(l->opts, &out->rss_before);
+	int rc = server_rss(l->opts, &out->rss_before);
 
 	if (rc)
 		return rc;
 	l->filling = true;
-	rc = begin_all(l);
+	rc = load_begin_all(l);
 	if (!rc)
-		rc = drive(l, &phase);
+		rc = load_drive(l, &phase);
 	l->filling = false;
 	out->fill_seconds = (double)(gn_now_ns() - from_ns) / 1e9;
-	return rc ? rc : rss(l->opts, &out->rss_filled);
+	return rc ? rc : server_rss(l->opts, &out->rss_filled);
 }
 
 struct reading {
@@ -223,8 +223,8 @@ static int read_all(struct socket_load *l, struct reading *r)
 	return rc;
 }
 
-static int measure(struct socket_load *l, void (*progress)(const char *, double),
-		   struct bench_socket_result *out)
+static int load_measure(struct socket_load *l, void (*progress)(const char *, double),
+			struct bench_socket_result *out)
 {
 	struct phase phase = {.name = "measuring", .progress = progress};
 	const double seconds = l->opts->seconds;
@@ -232,10 +232,10 @@ static int measure(struct socket_load *l, void (*progress)(const char *, double)
 	struct reading from, to;
 	int rc, end_rc;
 
-	rc = begin_all(l);
+	rc = load_begin_all(l);
 	phase.until_ns = gn_now_ns() + (uint64_t)(warm_up_s * 1e9);
 	if (!rc)
-		rc = drive(l, &phase);
+		rc = load_drive(l, &phase);
 	if (!rc)
 		rc = read_all(l, &from);
 	if (rc)
@@ -243,7 +243,7 @@ static int measure(struct socket_load *l, void (*progress)(const char *, double)
 	gn_hist_init(l->batch_ns);
 	phase.until_ns = from.ns + (uint64_t)(seconds * 1e9);
 	phase.least_ops = from.ops + 1;
-	rc = drive(l, &phase);
+	rc = load_drive(l, &phase);
 	end_rc = read_all(l, &to);
 	if (end_rc || (rc && rc != -EINTR))
 		return rc ? rc : end_rc;
@@ -261,12 +261,12 @@ static int measure(struct socket_load *l, void (*progress)(const char *, double)
 }
 
 /* Whatever is still under way is answered, too, and looked at. */
-static int settle(struct socket_load *l)
+static int load_settle(struct socket_load *l)
 {
 	const struct phase phase = {.until_ns = UINT64_MAX};
 
 	l->ending = true;
-	return drive(l, &phase);
+	return load_drive(l, &phase);
 }
 
 static int load_open(struct socket_load *l)
@@ -291,7 +291,7 @@ static int load_open(struct socket_load *l)
 	for (uint32_t i = 0; i < o->connections && !rc; i++) {
 		rc = conn_open(&l->conns[i], o, n);
 		if (!rc)
-			rc = watch(l, &l->conns[i], EPOLL_CTL_ADD);
+			rc = conn_watch(l, &l->conns[i], EPOLL_CTL_ADD);
 	}
 	return rc;
 }
@@ -323,11 +323,11 @@ int bench_socket_run(const struct bench_socket_opts *opts, void (*progress)(cons
 		bench_pin(opts->cpu);
 	rc = load_open(&load);
 	if (!rc && opts->fill)
-		rc = fill(&load, progress, out);
+		rc = load_fill(&load, progress, out);
 	if (!rc && opts->seconds > 0)
-		rc = measure(&load, progress, out);
+		rc = load_measure(&load, progress, out);
 	if (!rc)
-		rc = settle(&load);
+		rc = load_settle(&load);
 	load_close(&load);
 	return rc;
 }

@@ -79,7 +79,7 @@ static char *put_array(char *to, uint32_t n, const char *command)
 	return put_text(put_text(to, command), "\r\n");
 }
 
-static void expect(struct batch *batch, bool store, uint32_t first, uint32_t n)
+static void expect_replies(struct batch *batch, bool store, uint32_t first, uint32_t n)
 {
 	batch->pending[batch->n_pending++] =
 		(struct pending){.store = store, .first = first, .n = n};
@@ -90,7 +90,7 @@ static char *put_stores(const struct wire *wire, struct batch *batch, char *to, 
 	const bool meta = wire->opts->protocol == BENCH_SOCKET_META;
 
 	for (uint32_t i = 0; i < batch->n_puts; i++) {
-		/* When nothing is asked for, the last one has to say that all are done. */
+		/* Without replies to the others, the last reply shows that all are done. */
 		const bool silent = quiet && (batch->n_gets || i + 1 < batch->n_puts);
 
 		to = put_key(wire, put_text(to, meta ? "ms " : "set "), batch->puts[i]);
@@ -100,7 +100,7 @@ static char *put_stores(const struct wire *wire, struct batch *batch, char *to, 
 			to = put_text(to, meta ? " q" : " noreply");
 		to = put_value(wire, put_text(to, "\r\n"), batch->puts[i]);
 		if (!silent)
-			expect(batch, true, 0, 0);
+			expect_replies(batch, true, 0, 0);
 	}
 	return to;
 }
@@ -119,7 +119,7 @@ static char *put_gets(const struct wire *wire, struct batch *batch, char *to)
 			to = put_key(wire, to, batch->gets[i]);
 		}
 		to = put_text(to, meta ? " v\r\n" : "\r\n");
-		expect(batch, false, first, n);
+		expect_replies(batch, false, first, n);
 	}
 	return to;
 }
@@ -143,7 +143,7 @@ static char *put_redis_stores(const struct wire *wire, struct batch *batch, char
 			to = put_bulk(to, wire->opts->value_bytes);
 			to = put_value(wire, to, batch->puts[i]);
 		}
-		expect(batch, true, 0, 0);
+		expect_replies(batch, true, 0, 0);
 	}
 	return to;
 }
@@ -158,7 +158,7 @@ static char *put_redis_gets(const struct wire *wire, struct batch *batch, char *
 		to = put_array(to, 1 + n, n > 1 ? "MGET" : "GET");
 		for (uint32_t i = first; i < first + n; i++)
 			to = put_redis_key(wire, to, batch->gets[i]);
-		expect(batch, false, first, n);
+		expect_replies(batch, false, first, n);
 	}
 	return to;
 }
@@ -182,7 +182,7 @@ void wire_write(const struct wire *wire, struct batch *batch, bool acknowledge)
 /* ---- what is heard ---- */
 
 /* An answer that is none: the first of its bytes, as far as they can be printed. */
-static long complain(const struct wire *wire, const char *what, const char *in, size_t len)
+static long wire_complain(const struct wire *wire, const char *what, const char *in, size_t len)
 {
 	char shown[64];
 	size_t n = 0;
@@ -230,7 +230,7 @@ static long take_value(const struct wire *wire, struct batch *batch, const char 
 		return 0;
 	if (!keys_value_is_right((const uint8_t *)in + line, wire->opts->value_bytes, number) ||
 	    memcmp(in + unit - 2, "\r\n", 2))
-		return complain(wire, "sent a wrong value after", in, line);
+		return wire_complain(wire, "sent a wrong value after", in, line);
 	batch->hits++;
 	return (long)unit;
 }
@@ -258,10 +258,10 @@ static long read_value_line(const struct wire *wire, struct batch *batch, const 
 
 	if (line < 6 + key_bytes + 3 || memcmp(in + 6 + key_bytes, " 0 ", 3) ||
 	    take_number(&at, end) != wire->opts->value_bytes)
-		return complain(wire, "sent", in, line);
+		return wire_complain(wire, "sent", in, line);
 	for (;; next++) {
 		if (next == p->first + p->n)
-			return complain(wire, "sent what was not asked for", in, line);
+			return wire_complain(wire, "sent what was not asked for", in, line);
 		keys_name(name, key_bytes, batch->gets[next]);
 		if (!memcmp(name, in + 6, key_bytes))
 			break;
@@ -277,7 +277,7 @@ static long read_memcached(const struct wire *wire, struct batch *batch, const s
 {
 	if (p->store) {
 		if (!line_is(in, line, "STORED"))
-			return complain(wire, "did not store, but said", in, line);
+			return wire_complain(wire, "did not store, but replied", in, line);
 		end_command(batch);
 		return (long)line;
 	}
@@ -287,7 +287,7 @@ static long read_memcached(const struct wire *wire, struct batch *batch, const s
 	}
 	if (line > 6 && !memcmp(in, "VALUE ", 6))
 		return read_value_line(wire, batch, p, in, len, line);
-	return complain(wire, "did not get, but said", in, line);
+	return wire_complain(wire, "did not get, but replied", in, line);
 }
 
 static long read_meta(const struct wire *wire, struct batch *batch, const struct pending *p,
@@ -298,13 +298,13 @@ static long read_meta(const struct wire *wire, struct batch *batch, const struct
 
 	if (p->store) {
 		if (!line_is(in, line, "HD"))
-			return complain(wire, "did not store, but said", in, line);
+			return wire_complain(wire, "did not store, but replied", in, line);
 	} else if (line > 3 && !memcmp(in, "VA ", 3)) {
 		if (take_number(&at, in + line) != wire->opts->value_bytes)
-			return complain(wire, "sent", in, line);
+			return wire_complain(wire, "sent", in, line);
 		rc = take_value(wire, batch, in, len, line, batch->gets[p->first]);
 	} else if (!line_is(in, line, "EN")) {
-		return complain(wire, "did not get, but said", in, line);
+		return wire_complain(wire, "did not get, but replied", in, line);
 	}
 	if (rc > 0)
 		end_command(batch);
@@ -318,7 +318,7 @@ static long read_array(const struct wire *wire, struct batch *batch, const struc
 	const char *at = in + 1;
 
 	if (*in != '*' || take_number(&at, in + line) != p->n)
-		return complain(wire, "did not get, but said", in, line);
+		return wire_complain(wire, "did not get, but replied", in, line);
 	batch->begun = true;
 	return (long)line;
 }
@@ -331,7 +331,7 @@ static long read_redis(const struct wire *wire, struct batch *batch, const struc
 
 	if (p->store) {
 		if (!line_is(in, line, "+OK"))
-			return complain(wire, "did not store, but said", in, line);
+			return wire_complain(wire, "did not store, but replied", in, line);
 		end_command(batch);
 		return rc;
 	}
@@ -339,7 +339,7 @@ static long read_redis(const struct wire *wire, struct batch *batch, const struc
 		return read_array(wire, batch, p, in, line);
 	if (!line_is(in, line, "$-1")) {
 		if (*in != '$' || take_number(&at, in + line) != wire->opts->value_bytes)
-			return complain(wire, "did not get, but said", in, line);
+			return wire_complain(wire, "did not get, but replied", in, line);
 		rc = take_value(wire, batch, in, len, line, batch->gets[batch->next]);
 	}
 	if (rc > 0 && ++batch->next == p->first + p->n)
@@ -353,9 +353,9 @@ long wire_read(const struct wire *wire, struct batch *batch, const char *in, siz
 	const struct pending *p = &batch->pending[batch->answered];
 
 	if (!line)
-		return len < LINE_BYTES ? 0 : complain(wire, "sent", in, len);
+		return len < LINE_BYTES ? 0 : wire_complain(wire, "sent", in, len);
 	if (batch->answered == batch->n_pending)
-		return complain(wire, "sent what was not asked for", in, line);
+		return wire_complain(wire, "sent what was not asked for", in, line);
 	switch (wire->opts->protocol) {
 	case BENCH_SOCKET_MEMCACHED:
 		return read_memcached(wire, batch, p, in, len, line);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a connection has to say and expects to hear: a batch of operations as text, and the answers
- * to it. Which bytes have come, and when, is socket_run.c's.
+ * The wire formats of other stores: a batch of operations as text, and its replies. socket_run.c
+ * sends and receives the bytes.
  */
 #ifndef GN_BENCH_SOCKET_WIRE_H
 #define GN_BENCH_SOCKET_WIRE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The plan of a tuning, step by step, in rounds, because what a machine can do changes from second
- * to second; and what is chosen in the end.
+ * Controls a tuning: runs all steps, in rounds because a machine's speed varies from second to
+ * second, and chooses the tuning from the medians.
  */
 #include "tune.h"
 
@@ -12,10 +12,10 @@
 #include <string.h>
 
 #include "bench.h"
-#include "tune_hall.h"
+#include "tune_shared.h"
 
 #define BETTER	   1.1 /* fetch must be, than reply */
-#define PATIENCE_S 20u /* for all clients to connect, or to end a step */
+#define CLIENTS_TIMEOUT_S 20u /* for all clients to connect, or to end a step */
 
 static const uint32_t sizes[] = {32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096};
 #define SIZES ((uint32_t)(sizeof(sizes) / sizeof(sizes[0])))
@@ -32,11 +32,11 @@ struct samples {
 	unsigned n[TUNE_STEPS];
 };
 
-int tune_fail(struct tune_hall *hall, const char *what, int rc)
+int tune_fail(struct tune_shared *shared, const char *what, int rc)
 {
 	int none = 0;
 
-	if (!__atomic_compare_exchange_n(&hall->error, &none, rc, false, __ATOMIC_ACQ_REL,
+	if (!__atomic_compare_exchange_n(&shared->error, &none, rc, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE))
 		return -EINTR;
 	if (rc != -EINTR)
@@ -44,9 +44,9 @@ int tune_fail(struct tune_hall *hall, const char *what, int rc)
 	return rc;
 }
 
-bool tune_over(const struct tune_hall *hall)
+bool tune_over(const struct tune_shared *shared)
 {
-	return __atomic_load_n(&hall->error, __ATOMIC_ACQUIRE) || bench_stopped();
+	return __atomic_load_n(&shared->error, __ATOMIC_ACQUIRE) || bench_stopped();
 }
 
 /* ---- steps ---- */
@@ -60,37 +60,38 @@ static struct tune_step step_at(unsigned i)
 		.calls = true, .way = i % TUNE_WAYS, .work_us = works_us[i / TUNE_WAYS]};
 }
 
-/* Until word is as many; clients that are gone are never as many. */
-static int await(struct tune_hall *hall, const uint32_t *word, uint32_t as_many, const char *what)
+/* Waits until the counter has reached n; what: for the error if that takes too long. */
+static int control_await(struct tune_shared *shared, const uint32_t *counter, uint32_t n,
+			 const char *what)
 {
-	const uint64_t end_ns = gn_deadline_us(PATIENCE_S * 1000000ull);
+	const uint64_t end_ns = gn_deadline_us(CLIENTS_TIMEOUT_S * 1000000ull);
 
-	while (tune_word(word) < as_many) {
-		if (tune_over(hall))
+	while (tune_load(counter) < n) {
+		if (tune_over(shared))
 			return -EINTR;
 		if (gn_now_ns() > end_ns)
-			return tune_fail(hall, what, -ETIMEDOUT);
-		gn_sleep_us(hall->nap_us);
+			return tune_fail(shared, what, -ETIMEDOUT);
+		gn_sleep_us(shared->poll_us);
 	}
 	return 0;
 }
 
-static int run_step(struct tune_hall *hall, unsigned i, struct samples *s)
+static int control_run_step(struct tune_shared *shared, unsigned i, struct samples *s)
 {
-	const uint32_t clients = hall->opts.clients, number = hall->number + 1;
-	const struct tune_count *count = hall->count;
+	const uint32_t clients = shared->opts.clients, number = shared->number + 1;
+	const struct tune_count *count = shared->count;
 	double rate = 0, ops = 0, fetches = 0;
 	int rc;
 
-	hall->step = step_at(i);
-	__atomic_store_n(&hall->number, number, __ATOMIC_RELEASE);
-	rc = await(hall, &hall->ready, number * clients, "connecting all clients");
+	shared->step = step_at(i);
+	__atomic_store_n(&shared->number, number, __ATOMIC_RELEASE);
+	rc = control_await(shared, &shared->ready, number * clients, "connecting all clients");
 	if (rc)
 		return rc;
-	__atomic_store_n(&hall->going, number, __ATOMIC_RELEASE);
-	gn_sleep_us(hall->slice_us);
-	__atomic_store_n(&hall->stopped, number, __ATOMIC_RELEASE);
-	rc = await(hall, &hall->done, number * clients, "ending a step");
+	__atomic_store_n(&shared->going, number, __ATOMIC_RELEASE);
+	gn_sleep_us(shared->slice_us);
+	__atomic_store_n(&shared->stopped, number, __ATOMIC_RELEASE);
+	rc = control_await(shared, &shared->done, number * clients, "ending a step");
 	if (rc)
 		return rc;
 	for (uint32_t k = 0; k < clients; k++) {
@@ -119,7 +120,7 @@ static double median(double *values, unsigned n)
 /* ---- choices ---- */
 
 /* The first point from which on a way is not better enough than reply, twice in a row. */
-static unsigned end_of(const struct tune_result *r, enum tune_way way)
+static unsigned way_end(const struct tune_result *r, enum tune_way way)
 {
 	unsigned i = 0;
 
@@ -133,9 +134,9 @@ static unsigned end_of(const struct tune_result *r, enum tune_way way)
 	return i;
 }
 
-static void choose(struct tune_result *r)
+static void tuning_choose(struct tune_result *r)
 {
-	const unsigned eager = end_of(r, TUNE_EAGER), fetch = end_of(r, TUNE_FETCH);
+	const unsigned eager = way_end(r, TUNE_EAGER), fetch = way_end(r, TUNE_FETCH);
 	const double fetches = eager ? r->point[eager - 1].fetches : 1;
 	const double us = r->point[fetch < TUNE_POINTS ? fetch : TUNE_POINTS - 1].work_us;
 
@@ -144,7 +145,7 @@ static void choose(struct tune_result *r)
 	r->tuning.switch_us = us < 1 ? 1 : (uint32_t)us;
 }
 
-static void fill_in(struct samples *s, struct tune_result *out)
+static void tuning_fill(struct samples *s, struct tune_result *out)
 {
 	struct gn_rpc_tuning *t = &out->tuning;
 
@@ -168,24 +169,24 @@ static void fill_in(struct samples *s, struct tune_result *out)
 	}
 }
 
-int tune_control(struct tune_hall *hall, struct tune_result *out)
+int tune_control(struct tune_shared *shared, struct tune_result *out)
 {
-	const unsigned steps = TUNE_STEPS * hall->rounds;
+	const unsigned steps = TUNE_STEPS * shared->rounds;
 	struct samples *s = calloc(1, sizeof(*s));
-	int rc = s ? 0 : tune_fail(hall, "memory", -ENOMEM);
+	int rc = s ? 0 : tune_fail(shared, "memory", -ENOMEM);
 
 	for (unsigned i = 0; !rc && i < steps; i++) {
-		rc = run_step(hall, i % TUNE_STEPS, s);
-		if (!rc && hall->progress)
-			hall->progress((double)(i + 1) / steps);
+		rc = control_run_step(shared, i % TUNE_STEPS, s);
+		if (!rc && shared->progress)
+			shared->progress((double)(i + 1) / steps);
 	}
-	__atomic_store_n(&hall->number, UINT32_MAX, __ATOMIC_RELEASE);
-	while (s && tune_word(&hall->left) < hall->opts.clients)
-		gn_sleep_us(hall->nap_us);
+	__atomic_store_n(&shared->number, UINT32_MAX, __ATOMIC_RELEASE);
+	while (s && tune_load(&shared->left) < shared->opts.clients)
+		gn_sleep_us(shared->poll_us);
 	if (s)
-		fill_in(s, out);
+		tuning_fill(s, out);
 	if (!rc)
-		choose(out);
+		tuning_choose(out);
 	free(s);
-	return hall->error ? hall->error : rc;
+	return shared->error ? shared->error : rc;
 }

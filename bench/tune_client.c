@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A client of a tuning: for each step it says that it is ready, runs until the step's end, and
- * leaves its count.
+ * A client of a tuning: in each step it reports that it is ready, runs until the step ends, and
+ * stores its counts.
  */
-#include "tune_hall.h"
+#include "tune_shared.h"
 
 #include <errno.h>
 #include <string.h>
@@ -13,51 +13,32 @@
 #define WRITE_BYTES   (REQUEST_BYTES + TUNE_HEAD_BYTES)
 
 struct client {
-	struct tune_hall *hall;
+	struct tune_shared *shared;
 	uint32_t index;
 	struct gn_fabric *fabric;
-	/* reads: one connection for all steps */
-	struct gn_ctx *ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_pd *pd;
-	struct gn_mem *mem;
-	struct gn_mr *mr;
+	/* READs: one connection for all steps */
+	struct tune_endpoint ep;
 	struct gn_qp *qp;
 	struct gn_remote remote;
-	/* calls: one for each way, when it is needed */
+	/* calls: one client for each way, opened by its first step */
 	struct gn_rpc_client *rpc[TUNE_WAYS];
 };
 
 /* ---- reads ---- */
 
-static int open_reads(struct client *c)
+static int client_open_reads(struct client *c)
 {
-	const struct gn_qp_opts qp = {
-		.size = sizeof(qp), .type = GN_QP_RC, .max_inline = WRITE_BYTES};
-	struct gn_qp_opts opts = qp;
+	struct gn_qp_opts opts = {
+		.size = sizeof(opts), .type = GN_QP_RC, .max_inline = WRITE_BYTES};
 	char addr[TUNE_ADDR_BYTES + 16];
 	struct gn_event event;
-	int rc = gn_ctx_create(c->fabric, &c->ctx);
+	int rc = tune_endpoint_open(&c->ep, c->fabric, 128, TUNE_SLOT_BYTES, 0);
 
+	opts.send_cq = opts.recv_cq = c->ep.cq;
+	opts.chan = c->ep.chan;
 	if (!rc)
-		rc = gn_chan_create(c->ctx, &c->chan);
-	if (!rc)
-		rc = gn_cq_create(
-			c->ctx,
-			&(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts), .depth = 128},
-			&c->cq);
-	if (!rc)
-		rc = gn_pd_create(c->ctx, &c->pd);
-	if (!rc)
-		rc = gn_mem_alloc(c->fabric, TUNE_SLOT_BYTES, 0, &c->mem);
-	if (!rc)
-		rc = gn_mr_register(c->pd, c->mem, 0, TUNE_SLOT_BYTES, GN_LOCAL_WRITE, &c->mr);
-	opts.send_cq = opts.recv_cq = c->cq;
-	opts.chan = c->chan;
-	if (!rc)
-		rc = gn_qp_create(c->pd, &opts, &c->qp);
-	tune_reads_addr(c->hall->opts.addr, addr, sizeof(addr));
+		rc = gn_qp_create(c->ep.pd, &opts, &c->qp);
+	tune_reads_addr(c->shared->opts.addr, addr, sizeof(addr));
 	if (!rc)
 		rc = gn_connect_wait(c->qp, addr, NULL, &event);
 	if (!rc)
@@ -65,34 +46,29 @@ static int open_reads(struct client *c)
 	return rc;
 }
 
-static void close_reads(struct client *c)
+static void client_close_reads(struct client *c)
 {
 	if (c->qp)
 		gn_disconnect(c->qp);
 	gn_qp_destroy(c->qp);
-	gn_mr_deregister(c->mr);
-	gn_mem_free(c->mem);
-	gn_pd_destroy(c->pd);
-	gn_cq_destroy(c->cq);
-	gn_chan_destroy(c->chan);
-	gn_ctx_destroy(c->ctx);
+	tune_endpoint_close(&c->ep);
 }
 
-static int wait_read(struct client *c)
+static int client_wait_read(struct client *c)
 {
 	struct gn_wc wc;
-	const int n = gn_cq_wait(c->cq, &wc, 1, gn_deadline_us(CALL_US), "a read of tune");
+	const int n = gn_cq_wait(c->ep.cq, &wc, 1, gn_deadline_us(CALL_US), "a read of tune");
 
 	return n < 0 ? n : wc.status == GN_WC_OK ? 0 : -EIO;
 }
 
-/* A request, and as many looks for its result. */
-static int read_once(struct client *c)
+/* WRITEs a request, then READs its result as often as the step says. */
+static int client_read_once(struct client *c)
 {
-	const struct tune_step *step = &c->hall->step;
-	char *at = gn_mem_addr(c->mem);
-	struct gn_sge out = {at, WRITE_BYTES, gn_mr_lkey(c->mr)};
-	struct gn_sge in = {at + WRITE_BYTES, step->bytes + TUNE_HEAD_BYTES, gn_mr_lkey(c->mr)};
+	const struct tune_step *step = &c->shared->step;
+	char *at = gn_mem_addr(c->ep.mem);
+	struct gn_sge out = {at, WRITE_BYTES, gn_mr_lkey(c->ep.mr)};
+	struct gn_sge in = {at + WRITE_BYTES, step->bytes + TUNE_HEAD_BYTES, gn_mr_lkey(c->ep.mr)};
 	struct gn_wr write, read;
 	int rc;
 
@@ -101,114 +77,115 @@ static int read_once(struct client *c)
 	write.next = &read;
 	rc = gn_post_send(c->qp, &write, NULL);
 	for (uint32_t i = 1; !rc && i < step->retries; i++) {
-		rc = wait_read(c);
+		rc = client_wait_read(c);
 		if (!rc)
 			rc = gn_post_send(c->qp, &read, NULL);
 	}
-	return rc ? rc : wait_read(c);
+	return rc ? rc : client_wait_read(c);
 }
 
 /* ---- calls ---- */
 
-static int open_calls(struct client *c)
+static int client_open_calls(struct client *c)
 {
-	const struct tune_hall *hall = c->hall;
+	const struct tune_shared *shared = c->shared;
 	const struct gn_rpc_client_opts opts = {
 		.size = sizeof(opts),
-		.mode = hall->step.way == TUNE_REPLY ? GN_RPC_REPLY : GN_RPC_FETCH,
-		.flags = hall->step.way == TUNE_EAGER ? GN_RPC_SIGNALED | GN_RPC_EAGER : 0,
+		.mode = shared->step.way == TUNE_REPLY ? GN_RPC_REPLY : GN_RPC_FETCH,
+		.flags = shared->step.way == TUNE_EAGER ? GN_RPC_SIGNALED | GN_RPC_EAGER : 0,
 		.slots = 1,
 		.fetch_bytes = REQUEST_BYTES,
-		.thread = 1 + c->index % hall->opts.threads};
+		.thread = 1 + c->index % shared->opts.threads};
 
-	if (c->rpc[hall->step.way])
+	if (c->rpc[shared->step.way])
 		return 0;
-	return gn_rpc_client_open(c->fabric, hall->opts.addr, &opts, &c->rpc[hall->step.way]);
+	return gn_rpc_client_open(c->fabric, shared->opts.addr, &opts, &c->rpc[shared->step.way]);
 }
 
-static int call_once(struct client *c)
+static int client_call_once(struct client *c)
 {
 	char request[REQUEST_BYTES] = {0}, result[REQUEST_BYTES];
-	const uint32_t ns = (uint32_t)(c->hall->step.work_us * 1000);
+	const uint32_t ns = (uint32_t)(c->shared->step.work_us * 1000);
 	unsigned status;
 	int rc;
 
 	memcpy(request, &ns, sizeof(ns));
-	rc = gn_rpc_call(c->rpc[c->hall->step.way], TUNE_METHOD, request, sizeof(request), result,
+	rc = gn_rpc_call(c->rpc[c->shared->step.way], TUNE_METHOD, request, sizeof(request), result,
 			 sizeof(result), NULL, gn_deadline_us(CALL_US), &status);
 	return rc ? rc : status == GN_RPC_OK ? 0 : -EIO;
 }
 
-static uint64_t fetches_of(const struct client *c)
+static uint64_t client_fetches(const struct client *c)
 {
 	struct gn_rpc_counters counters = {.size = sizeof(counters)};
 
-	if (c->hall->step.calls)
-		gn_rpc_client_counters(c->rpc[c->hall->step.way], &counters);
+	if (c->shared->step.calls)
+		gn_rpc_client_counters(c->rpc[c->shared->step.way], &counters);
 	return counters.fetches;
 }
 
 /* ---- steps ---- */
 
-/* Until word has reached number; false: it is over. */
-static bool await(struct client *c, const uint32_t *word, uint32_t number)
+/* Waits until the counter has reached number. False: the tuning has ended. */
+static bool client_await(struct client *c, const uint32_t *counter, uint32_t number)
 {
-	while (tune_word(word) < number) {
-		if (tune_over(c->hall))
+	while (tune_load(counter) < number) {
+		if (tune_over(c->shared))
 			return false;
-		gn_sleep_us(c->hall->nap_us);
+		gn_sleep_us(c->shared->poll_us);
 	}
 	return true;
 }
 
-static int run_step(struct client *c, uint32_t number)
+static int client_run_step(struct client *c, uint32_t number)
 {
-	struct tune_hall *hall = c->hall;
-	struct tune_count *count = &hall->count[c->index];
-	int (*const once)(struct client * c) = hall->step.calls ? call_once : read_once;
+	struct tune_shared *shared = c->shared;
+	struct tune_count *count = &shared->count[c->index];
+	int (*const once)(struct client * c) = shared->step.calls ? client_call_once :
+								    client_read_once;
 	uint64_t since_ns, fetches, ops = 0;
-	int rc = hall->step.calls ? open_calls(c) : 0;
+	int rc = shared->step.calls ? client_open_calls(c) : 0;
 
 	if (!rc)
 		rc = once(c);
 	if (rc)
 		return rc;
-	__atomic_add_fetch(&hall->ready, 1, __ATOMIC_RELEASE);
-	if (!await(c, &hall->going, number))
+	__atomic_add_fetch(&shared->ready, 1, __ATOMIC_RELEASE);
+	if (!client_await(c, &shared->going, number))
 		return 0;
-	fetches = fetches_of(c);
+	fetches = client_fetches(c);
 	since_ns = gn_now_ns();
 	do {
 		rc = once(c);
 		ops++;
-	} while (!rc && tune_word(&hall->stopped) < number && !tune_over(hall));
+	} while (!rc && tune_load(&shared->stopped) < number && !tune_over(shared));
 	count->ns = gn_now_ns() - since_ns;
 	count->ops = ops;
-	count->fetches = fetches_of(c) - fetches;
-	__atomic_add_fetch(&hall->done, 1, __ATOMIC_RELEASE);
+	count->fetches = client_fetches(c) - fetches;
+	__atomic_add_fetch(&shared->done, 1, __ATOMIC_RELEASE);
 	return rc;
 }
 
-void tune_client(struct tune_hall *hall, uint32_t index, const char *fabric)
+void tune_client(struct tune_shared *shared, uint32_t index, const char *fabric)
 {
-	struct client c = {.hall = hall, .index = index};
+	struct client c = {.shared = shared, .index = index};
 	const char *what = "connecting a client";
 	int rc = gn_fabric_open(fabric, &c.fabric);
 
 	if (!rc)
-		rc = open_reads(&c);
+		rc = client_open_reads(&c);
 	if (!rc)
 		what = "a client's step";
-	for (uint32_t number = 1; !rc && await(&c, &hall->number, number); number++) {
-		if (tune_word(&hall->number) == UINT32_MAX)
+	for (uint32_t number = 1; !rc && client_await(&c, &shared->number, number); number++) {
+		if (tune_load(&shared->number) == UINT32_MAX)
 			break;
-		rc = run_step(&c, number);
+		rc = client_run_step(&c, number);
 	}
 	if (rc)
-		tune_fail(hall, what, rc);
+		tune_fail(shared, what, rc);
 	for (int way = 0; way < TUNE_WAYS; way++)
 		gn_rpc_client_close(c.rpc[way]);
-	close_reads(&c);
+	client_close_reads(&c);
 	gn_fabric_close(c.fabric);
-	__atomic_add_fetch(&hall->left, 1, __ATOMIC_RELEASE);
+	__atomic_add_fetch(&shared->left, 1, __ATOMIC_RELEASE);
 }

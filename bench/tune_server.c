@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The server's half of a tuning: a method that computes as long as it is told, and, at an address
- * beside it, memory that clients read and write without anybody's help.
+ * The server of a tuning: a method that computes for as long as its request says, and, at a second
+ * address, memory that clients READ and WRITE.
  */
-#include "tune_hall.h"
+#include "tune_shared.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,15 +11,10 @@
 
 #include "bench.h"
 
-#define LOOK_US 20000u
+#define POLL_INTERVAL_US 20000u
 
 struct target {
-	struct gn_ctx *ctx;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_pd *pd;
-	struct gn_mem *mem;
-	struct gn_mr *mr;
+	struct tune_endpoint ep;
 	struct gn_listener *listener;
 	struct gn_qp *qp[TUNE_CLIENTS_MAX]; /* NULL: free */
 };
@@ -29,13 +24,13 @@ struct tune_server {
 	bool simulated;
 	struct gn_rpc_server *rpc;
 	struct target target;
-	struct gn_thread *thread; /* lets clients in */
+	struct gn_thread *thread; /* accepts clients */
 	uint32_t stop;
 };
 
 /* ---- calls ---- */
 
-static void work(struct gn_rpc_request *request, void *arg)
+static void tune_work(struct gn_rpc_request *request, void *arg)
 {
 	const struct tune_server *s = arg;
 	const uint64_t since_ns = gn_now_ns();
@@ -53,13 +48,13 @@ static void work(struct gn_rpc_request *request, void *arg)
 	gn_rpc_answer(request, GN_RPC_OK, data, len);
 }
 
-static int start_calls(struct tune_server *s, const struct tune_opts *opts)
+static int tune_start_calls(struct tune_server *s, const struct tune_opts *opts)
 {
 	const struct gn_rpc_server_opts rpc = {.size = sizeof(rpc), .threads = opts->threads};
 	int rc = gn_rpc_server_create(s->fabric, opts->addr, &rpc, &s->rpc);
 
 	if (!rc)
-		rc = gn_rpc_server_handle(s->rpc, TUNE_METHOD, work, s);
+		rc = gn_rpc_server_handle(s->rpc, TUNE_METHOD, tune_work, s);
 	return rc ? rc : gn_rpc_server_start(s->rpc);
 }
 
@@ -77,51 +72,63 @@ void tune_reads_addr(const char *addr, char *out, size_t room)
 		snprintf(out, room, "%.*s:%lu", (int)(last - addr), addr, port + 1);
 }
 
-static int open_target(struct tune_server *s, const struct tune_opts *opts)
+int tune_endpoint_open(struct tune_endpoint *e, struct gn_fabric *fabric, uint32_t cq_depth,
+		       size_t bytes, unsigned remote_rights)
 {
-	const unsigned rights = GN_REMOTE_READ | GN_REMOTE_WRITE;
+	const struct gn_cq_opts cq = {.size = sizeof(cq), .depth = cq_depth};
+	int rc = gn_ctx_create(fabric, &e->ctx);
+
+	if (!rc)
+		rc = gn_chan_create(e->ctx, &e->chan);
+	if (!rc)
+		rc = gn_cq_create(e->ctx, &cq, &e->cq);
+	if (!rc)
+		rc = gn_pd_create(e->ctx, &e->pd);
+	if (!rc)
+		rc = gn_mem_alloc(fabric, bytes, remote_rights, &e->mem);
+	if (!rc)
+		rc = gn_mr_register(e->pd, e->mem, 0, bytes, GN_LOCAL_WRITE | remote_rights,
+				    &e->mr);
+	return rc;
+}
+
+void tune_endpoint_close(struct tune_endpoint *e)
+{
+	gn_mr_deregister(e->mr);
+	gn_mem_free(e->mem);
+	gn_pd_destroy(e->pd);
+	gn_cq_destroy(e->cq);
+	gn_chan_destroy(e->chan);
+	gn_ctx_destroy(e->ctx);
+}
+
+static int target_open(struct tune_server *s, const struct tune_opts *opts)
+{
 	const size_t bytes = (size_t)TUNE_CLIENTS_MAX * TUNE_SLOT_BYTES;
 	struct target *t = &s->target;
 	char addr[TUNE_ADDR_BYTES + 16];
-	int rc = gn_ctx_create(s->fabric, &t->ctx);
+	const int rc =
+		tune_endpoint_open(&t->ep, s->fabric, 16, bytes, GN_REMOTE_READ | GN_REMOTE_WRITE);
 
-	if (!rc)
-		rc = gn_chan_create(t->ctx, &t->chan);
-	if (!rc)
-		rc = gn_cq_create(
-			t->ctx,
-			&(struct gn_cq_opts){.size = sizeof(struct gn_cq_opts), .depth = 16},
-			&t->cq);
-	if (!rc)
-		rc = gn_pd_create(t->ctx, &t->pd);
-	if (!rc)
-		rc = gn_mem_alloc(s->fabric, bytes, rights, &t->mem);
-	if (!rc)
-		rc = gn_mr_register(t->pd, t->mem, 0, bytes, GN_LOCAL_WRITE | rights, &t->mr);
 	tune_reads_addr(opts->addr, addr, sizeof(addr));
-	return rc ? rc : gn_listener_create(t->ctx, addr, t->chan, 0, &t->listener);
+	return rc ? rc : gn_listener_create(t->ep.ctx, addr, t->ep.chan, 0, &t->listener);
 }
 
-static void close_target(struct target *t)
+static void target_close(struct target *t)
 {
 	gn_listener_destroy(t->listener);
 	for (uint32_t i = 0; i < TUNE_CLIENTS_MAX; i++)
 		gn_qp_destroy(t->qp[i]);
-	gn_mr_deregister(t->mr);
-	gn_mem_free(t->mem);
-	gn_pd_destroy(t->pd);
-	gn_cq_destroy(t->cq);
-	gn_chan_destroy(t->chan);
-	gn_ctx_destroy(t->ctx);
+	tune_endpoint_close(&t->ep);
 }
 
-static void let_in(struct target *t, struct gn_conn_req *req)
+static void target_accept(struct target *t, struct gn_conn_req *req)
 {
 	const struct gn_qp_opts opts = {.size = sizeof(opts),
 					.type = GN_QP_RC,
-					.send_cq = t->cq,
-					.recv_cq = t->cq,
-					.chan = t->chan,
+					.send_cq = t->ep.cq,
+					.recv_cq = t->ep.cq,
+					.chan = t->ep.chan,
 					.max_send_wr = 1,
 					.max_recv_wr = 1};
 	struct gn_remote remote;
@@ -131,11 +138,11 @@ static void let_in(struct target *t, struct gn_conn_req *req)
 
 	while (i < TUNE_CLIENTS_MAX && t->qp[i])
 		i++;
-	if (i == TUNE_CLIENTS_MAX || gn_qp_create(t->pd, &opts, &t->qp[i])) {
+	if (i == TUNE_CLIENTS_MAX || gn_qp_create(t->ep.pd, &opts, &t->qp[i])) {
 		gn_reject(req, NULL, 0);
 		return;
 	}
-	gn_mr_remote(t->mr, &remote);
+	gn_mr_remote(t->ep.mr, &remote);
 	remote.offset += (uint64_t)i * TUNE_SLOT_BYTES;
 	remote.length = TUNE_SLOT_BYTES;
 	if (gn_accept(req, t->qp[i], &conn)) {
@@ -144,17 +151,17 @@ static void let_in(struct target *t, struct gn_conn_req *req)
 	}
 }
 
-static void look_after(void *arg)
+static void target_main(void *arg)
 {
 	struct tune_server *s = arg;
 	struct target *t = &s->target;
 	struct gn_event event;
 
 	while (!__atomic_load_n(&s->stop, __ATOMIC_ACQUIRE)) {
-		if (gn_chan_wait(t->chan, gn_deadline_us(LOOK_US), &event) < 0)
+		if (gn_chan_wait(t->ep.chan, gn_deadline_us(POLL_INTERVAL_US), &event) < 0)
 			continue;
 		if (event.type == GN_EVENT_CONNECT_REQUEST)
-			let_in(t, event.req);
+			target_accept(t, event.req);
 		for (uint32_t i = 0; i < TUNE_CLIENTS_MAX; i++) {
 			if ((event.type == GN_EVENT_DISCONNECTED ||
 			     event.type == GN_EVENT_UNREACHABLE) &&
@@ -178,11 +185,11 @@ int tune_server_start(struct gn_fabric *fabric, const struct tune_opts *opts,
 		return -ENOMEM;
 	s->fabric = fabric;
 	s->simulated = opts->profile;
-	rc = open_target(s, opts);
+	rc = target_open(s, opts);
 	if (!rc)
-		rc = gn_thread_start("tune-target", look_after, s, &s->thread);
+		rc = gn_thread_start("tune-target", target_main, s, &s->thread);
 	if (!rc)
-		rc = start_calls(s, opts);
+		rc = tune_start_calls(s, opts);
 	if (rc) {
 		gn_log(GN_LOG_ERROR, "tune: cannot serve at %s: %s", opts->addr, gn_strerror(rc));
 		tune_server_stop(s);
@@ -197,11 +204,11 @@ void tune_server_stop(struct tune_server *s)
 	if (!s)
 		return;
 	gn_rpc_server_destroy(s->rpc);
-	/* Pairs with the acquire in look_after(). */
+	/* Pairs with the acquire in target_main(). */
 	__atomic_store_n(&s->stop, 1, __ATOMIC_RELEASE);
 	if (s->thread)
 		gn_thread_join(s->thread);
-	close_target(&s->target);
+	target_close(&s->target);
 	gn_free(s);
 }
 
@@ -218,7 +225,7 @@ int tune_serve(const struct tune_opts *opts)
 		printf("ready to be measured at %s; Ctrl-C ends\n", opts->addr);
 		fflush(stdout);
 		while (!bench_stopped())
-			gn_sleep_us(LOOK_US);
+			gn_sleep_us(POLL_INTERVAL_US);
 		tune_server_stop(server);
 		rc = -EINTR;
 	}

@@ -22,7 +22,7 @@ int bench_cpu_ns(const int *pids, unsigned n, uint64_t *out)
 		const int rc = clock_getcpuclockid(pids[i], &clock);
 
 		if (rc || clock_gettime(clock, &used)) {
-			gn_log(GN_LOG_ERROR, "cannot tell the CPU time of process %d: %s", pids[i],
+			gn_log(GN_LOG_ERROR, "cannot read the CPU time of process %d: %s", pids[i],
 			       gn_strerror(rc ? -rc : -errno));
 			return rc ? -rc : -errno;
 		}
@@ -58,8 +58,8 @@ int bench_rss_bytes(const int *pids, unsigned n, uint64_t *out)
 		const int rc = resident_pages(pids[i], &pages);
 
 		if (rc) {
-			gn_log(GN_LOG_ERROR, "cannot tell the memory of process %d: %s", pids[i],
-			       gn_strerror(rc));
+			gn_log(GN_LOG_ERROR, "cannot read the memory use of process %d: %s",
+			       pids[i], gn_strerror(rc));
 			return rc;
 		}
 		sum += pages * page;

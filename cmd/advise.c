@@ -20,7 +20,7 @@
 #define EFFORT_MIN  0.01
 #define EFFORT_MAX  100.0
 #define LATENCY_MAX 1e6
-#define BYTES_MAX   (1u << 30) /* what advise_check() may say more about */
+#define BYTES_MAX   (1u << 30) /* further errors come from advise_check() */
 #define PROFILE_MAX 256u
 
 #define AT(member) .to = offsetof(struct request, member)

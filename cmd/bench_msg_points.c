@@ -186,7 +186,8 @@ static int open_file(struct points *p)
 
 /* ---- running ---- */
 
-static int show(struct points *p, const struct bench_msg_opts *o, const struct bench_msg_result *r)
+static int points_show(struct points *p, const struct bench_msg_opts *o,
+		       const struct bench_msg_result *r)
 {
 	char *line = bench_msg_json(o, r);
 	int rc = line ? 0 : -ENOMEM;
@@ -209,7 +210,7 @@ static int show(struct points *p, const struct bench_msg_opts *o, const struct b
 }
 
 /* What a point takes: as those before it, or what was asked for and some time to connect. */
-static double estimate(const struct points *p)
+static double points_estimate(const struct points *p)
 {
 	if (p->run)
 		return p->wall_seconds / p->run;
@@ -222,7 +223,7 @@ static int run_point(struct points *p, const struct bench_msg_opts *o)
 	struct bench_msg_result result;
 	int rc;
 
-	msg_progress_point(o, estimate(p));
+	msg_progress_point(o, points_estimate(p));
 	rc = bench_msg_run(o, msg_progress_part, &result);
 	if (rc) {
 		msg_progress_hide();
@@ -230,7 +231,7 @@ static int run_point(struct points *p, const struct bench_msg_opts *o)
 			fprintf(stderr, "gannet: bench msg: %s\n", result.error);
 		return rc;
 	}
-	rc = show(p, o, &result);
+	rc = points_show(p, o, &result);
 	p->run++;
 	p->wall_seconds += 1e-9 * (double)(gn_now_ns() - began_ns);
 	msg_progress_done();

@@ -43,7 +43,7 @@ static const char *left_text(char *to, size_t n, double part)
 	return to;
 }
 
-static void draw(double part)
+static void progress_draw(double part)
 {
 	const double all = (state.done + part) / state.points;
 	const unsigned full = (unsigned)(all * BAR_COLUMNS);
@@ -68,7 +68,7 @@ void msg_progress_point(const struct bench_msg_opts *o, double estimated_seconds
 		 gn_msg_protocol_str(o->protocol), bench_msg_topologies[o->topology], o->nodes,
 		 o->threads, o->pending, o->value_bytes);
 	if (state.terminal)
-		draw(0);
+		progress_draw(0);
 	else if (state.points > 1)
 		fprintf(stderr, "%u of %u, %s: %s\n", state.done + 1, state.points,
 			left_text(left, sizeof(left), 0), state.what);
@@ -78,7 +78,7 @@ void msg_progress_part(const struct bench_opts *opts, double done)
 {
 	(void)opts;
 	if (state.terminal)
-		draw(done);
+		progress_draw(done);
 }
 
 void msg_progress_done(void)

@@ -35,7 +35,7 @@ void cmd_connect_failed(const char *addr, int rc, const char *server);
 struct gn_sim_opts;
 int cmd_sim_check(const struct gn_sim_opts *opts);
 
-/* 0, or a mistake told and EXIT_USAGE (command.c). K, M and G are understood in counts. */
+/* 0, or EXIT_USAGE after an error message (command.c). Counts may end in K, M or G. */
 int cmd_number(const char *option, const char *text, uint64_t min, uint64_t max, uint64_t *out);
 int cmd_count(const char *option, const char *text, uint32_t min, uint32_t max, uint32_t *out);
 int cmd_real(const char *option, const char *text, double min, double max, double *out);

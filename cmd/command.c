@@ -57,7 +57,7 @@ static bool opt_is_named(const char *name, const char *names)
 }
 
 /* A command as it is typed: "gannet bench rpc". Valid until the next call. */
-static const char *typed(const char *name)
+static const char *opt_is_typed(const char *name)
 {
 	static char text[128];
 
@@ -223,7 +223,7 @@ static int command_print_help(const struct command *command, const char *name)
 	const struct list list = list_of(command);
 	const int column = help_column(&list);
 
-	printf("Usage: %s%s", typed(name), command->commands ? " COMMAND" : "");
+	printf("Usage: %s%s", opt_is_typed(name), command->commands ? " COMMAND" : "");
 	for (int i = 0; i < list.n; i++)
 		if (list.opt[i]->required)
 			printf(" --%s %s", list.opt[i]->name, list.opt[i]->arg);
@@ -247,7 +247,7 @@ static int command_print_help(const struct command *command, const char *name)
 		help_print_wrapped(command->more, 0);
 	}
 	if (command->commands)
-		printf("\n%s COMMAND --help explains a command.\n", typed(name));
+		printf("\n%s COMMAND --help explains a command.\n", opt_is_typed(name));
 	return cmd_flush_stdout();
 }
 
@@ -281,7 +281,8 @@ int command_help(const struct command *root, int argc, char **argv)
 	const struct command *command = command_find(root, argc, argv, &n, name, sizeof(name));
 
 	if (n < argc)
-		return cmd_usage_error("there is no command '%s'; try %s", argv[n], typed("help"));
+		return cmd_usage_error("there is no command '%s'; try %s", argv[n],
+				       opt_is_typed("help"));
 	return command_print_help(command, name);
 }
 
@@ -480,7 +481,7 @@ static int args_parse(struct args *args, int argc, char **argv, int *status)
 			*status = cmd_usage_error("%s needs a value", argv[optind - 1]);
 		else if (option == '?')
 			*status = cmd_usage_error("unknown option '%s'; try %s --help",
-						  argv[optind - 1], typed(args->name));
+						  argv[optind - 1], opt_is_typed(args->name));
 		else
 			*status = opt_take(list.opt[i], optarg,
 					   (uint8_t *)args->opts + list.at[i] + list.opt[i]->to);
@@ -499,10 +500,11 @@ static int args_parse(struct args *args, int argc, char **argv, int *status)
 		return -1;
 	if (args->n_words > command->max_words)
 		*status = cmd_usage_error("'%s' is one too many; try %s --help",
-					  args->words[command->max_words], typed(args->name));
+					  args->words[command->max_words],
+					  opt_is_typed(args->name));
 	else if (args->n_words < command->min_words)
 		*status = cmd_usage_error("%s needs %s; try %s --help", args->name, command->words,
-					  typed(args->name));
+					  opt_is_typed(args->name));
 	return *status ? -1 : 0;
 }
 
@@ -533,10 +535,11 @@ int command_run(const struct command *root, int argc, char **argv)
 	if (args.command->run)
 		return command_run_leaf(&args, argc - n + 1, argv + n - 1);
 	if (n == argc)
-		return cmd_usage_error("%s what? Try %s --help", args.name, typed(args.name));
+		return cmd_usage_error("%s what? Try %s --help", args.name,
+				       opt_is_typed(args.name));
 	if (!strcmp(argv[n], "--help") || !strcmp(argv[n], "-h") || !strcmp(argv[n], "help"))
 		return command_print_help(args.command, args.name);
 	return cmd_usage_error("unknown command '%s%s%s'; try %s%shelp", args.name,
-			       *args.name ? " " : "", argv[n], typed(args.name),
+			       *args.name ? " " : "", argv[n], opt_is_typed(args.name),
 			       *args.name ? " --" : " ");
 }

@@ -34,10 +34,10 @@ struct opt {
 	char letter;	   /* -o for --output; 0: none */
 	bool required;
 	size_t to;	 /* where the value goes, in the command's struct */
-	double min, max; /* of numbers; a max of 0: all fit, and no range is told */
+	double min, max; /* of numbers; a max of 0: no limit, and none is shown */
 	/* To a NULL; in any case. OPT_OTHER: to complete with, or NULL. */
 	const char *const *choices;
-	/* OPT_OTHER: 0, or what is wrong was told, and EXIT_USAGE. */
+	/* OPT_OTHER: 0, or EXIT_USAGE after an error message. */
 	int (*take)(const char *name, const char *text, void *to);
 	const struct opt *table;
 };

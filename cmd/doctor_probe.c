@@ -34,7 +34,7 @@ struct probe {
 	uint8_t *bytes;
 };
 
-/* Names the step under way, for whoever has to explain that it failed. */
+/* Names the present step, for the report of its failure. */
 static int probe_step(struct probe *p, const char *what, int rc)
 {
 	if (rc < 0 && !p->result->step)

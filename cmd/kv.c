@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet kv, and what its commands share: where the store is, operations that an interrupt ends,
- * and what is said about them.
+ * gannet kv, and what its commands share: the store's address, operations that an interrupt ends,
+ * and error messages.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -50,12 +50,12 @@ struct kv_link {
 	struct gn_kv_limits limits;
 };
 
-/* -errno, and told. From then on signals are looked for: bench_stopped(). */
+/* -errno after an error message. From then on signals are handled: bench_stopped(). */
 int kv_link_open(struct kv_link *link, const struct kv_target *target);
 void kv_link_close(struct kv_link *link);
 /*
- * Operations, and all their ends: 0, -EINTR by an interrupt, or another error, which is told. Those
- * that have no end then have one when the link is closed.
+ * Runs the operations until all have completed: 0, -EINTR by an interrupt, or another error after
+ * an error message. Then the outstanding operations complete when the link is closed.
  */
 int kv_link_do(struct kv_link *link, struct gn_kv_op *ops, unsigned n);
 /* The deadline of something that begins now. */

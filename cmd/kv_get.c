@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * gannet kv get: values, as they are. What went wrong is said on stderr, key by key.
- */
+/* gannet kv get: prints values unchanged. Errors are printed to stderr for each key. */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -49,7 +47,7 @@ static void kv_get_print_json(const struct gn_kv_op *op)
 	printf("\"status\":\"%s\"}\n", gn_kv_status_str(op->status));
 }
 
-/* False: it is not there, or something failed, and that was said. */
+/* False: the key is missing, or the operation failed; a message was printed. */
 static bool kv_get_print_value(const struct request *r, const struct gn_kv_op *op)
 {
 	if (r->json) {
@@ -125,7 +123,7 @@ const struct command command_kv_get = {
 	.name = "get",
 	.what = "print values",
 	.about = "Writes the value of KEY to stdout, as it is. Of several keys, each is a line "
-		 "with the key, a tab and the value. What is not there is said on stderr, and the "
+		 "with the key, a tab and the value. Missing keys are reported on stderr, and the "
 		 "exit status is then 1.",
 	.run = kv_get_run,
 	.words = "KEY…",

@@ -74,8 +74,8 @@ static const struct opt options[] = {
 	 AT(opts.idle_ms), RANGE(1, 86400000)},
 	{OPT_U32, "timeout-ms", "N", "for the store to answer", "5000", AT(opts.timeout_ms),
 	 RANGE(1, 3600000)},
-	{OPT_OTHER, "socket-mode", "N", "who may connect to Unix sockets, octal", "700",
-	 AT(opts.socket_mode), .take = kv_proxy_take_mode},
+	{OPT_OTHER, "socket-mode", "N", "mode of Unix sockets, octal", "700", AT(opts.socket_mode),
+	 .take = kv_proxy_take_mode},
 	{OPT_CHOICE, "mode", "M", "of the store's results: hybrid, fetch or reply",
 	 AT(opts.kv.rpc.mode), .choices = rpc_modes},
 	OPT_METRICS(struct request, metrics),
@@ -186,7 +186,7 @@ static int kv_proxy_run(const struct args *args)
 	r->opts.listen = r->listen;
 	/*
 	 * glibc's limit of both, but fixed: it would grow with each large block that is given back,
-	 * and answers that nobody takes would leave holes in the heap, beyond --memory.
+	 * and answers that are not read would leave holes in the heap, beyond --memory.
 	 */
 	mallopt(M_MMAP_THRESHOLD, LARGE_BYTES);
 	mallopt(M_TRIM_THRESHOLD, LARGE_BYTES);
@@ -216,7 +216,7 @@ const struct command command_kv_proxy = {
 	.about = "Lets programs that speak to memcached use a store: the text and the meta "
 		 "protocol of memcached 1.6, until Ctrl-C or SIGTERM. Waits for the store if it is "
 		 "not there yet, and connects again when it comes back.",
-	.more = "There is no authentication: who can connect can read and change everything.",
+	.more = "There is no authentication: every client can read and change everything.",
 	.run = kv_proxy_run,
 	OPTIONS(options, struct request, .opts = {.listen = NULL}),
 };

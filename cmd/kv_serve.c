@@ -76,7 +76,7 @@ static const struct opt options[] = {
 	{OPT_U32, "drain-ms", "N", "for operations under way at the end", AT(drain_ms),
 	 RANGE(0, DRAIN_MS_MAX)},
 	{OPT_FLAG, "verbose", NULL,
-	 "say who connects and disconnects; a client does to each thread", AT(verbose)},
+	 "print connects and disconnects; a client connects to each thread", AT(verbose)},
 	{.type = OPT_END},
 };
 
@@ -103,7 +103,7 @@ static int kv_serve_check_value(const struct gn_kv_server_opts *o)
 			       o->threads > 1 ? "s" : "", o->memory, value_most(o));
 }
 
-/* Where less than the usual fits, and nobody asked for that. */
+/* If less than the default fits, and no option requested this. */
 static void kv_serve_announce_value(const struct gn_kv_server_opts *o)
 {
 	if (o->max_value || value_most(o) == GN_KV_VALUE_MAX)
@@ -165,7 +165,7 @@ struct watch {
 	uint64_t last_ns;
 };
 
-static uint64_t operations(const struct gn_kv_stats *s)
+static uint64_t kv_serve_operations(const struct gn_kv_stats *s)
 {
 	return s->gets + s->sets + s->deletes + s->touches + s->numbers;
 }
@@ -177,7 +177,7 @@ static void kv_serve_print_line(const struct gn_kv_stats *now, const struct gn_k
 
 	printf("%" PRIu64 " items, %.1f of %.1f MiB, %.0f operations/s, ", now->items,
 	       (double)now->used / MIB, (double)now->memory / MIB,
-	       (double)(operations(now) - operations(last)) / seconds);
+	       (double)(kv_serve_operations(now) - kv_serve_operations(last)) / seconds);
 	if (gets)
 		printf("%.1f %% of GETs hit, ",
 		       100 * (double)(now->hits - last->hits) / (double)gets);
@@ -197,7 +197,8 @@ static void kv_serve_print_json(const struct gn_kv_stats *now, const struct gn_k
 	bench_json_count(stdout, "gets", true, now->gets - last->gets);
 	bench_json_count(stdout, "hits", true, now->hits - last->hits);
 	bench_json_count(stdout, "sets", true, now->sets - last->sets);
-	bench_json_count(stdout, "operations", true, operations(now) - operations(last));
+	bench_json_count(stdout, "operations", true,
+			 kv_serve_operations(now) - kv_serve_operations(last));
 	bench_json_count(stdout, "evicted", true,
 			 now->evicted_bucket + now->evicted_log - last->evicted_bucket -
 				 last->evicted_log);

@@ -20,7 +20,7 @@ static bool is_number(const struct gn_kv_op *op)
 	return op->verb == GN_KV_INCR || op->verb == GN_KV_DECR;
 }
 
-/* False: it failed, and that was said. */
+/* False: the operation failed, and a message was printed. */
 static bool kv_set_print(const struct gn_kv_op *op, bool json)
 {
 	const bool ok = op->status == GN_KV_OK;
@@ -198,7 +198,7 @@ const struct command command_kv_del = {
 	.name = "del",
 	.what = "delete keys",
 	.about =
-		"Deletes keys. What is not there is said on stderr, and the exit status is then 1.",
+		"Deletes keys. Missing keys are reported on stderr, and the exit status is then 1.",
 	.run = kv_del_run,
 	.words = "KEY…",
 	.min_words = 1,
@@ -225,8 +225,8 @@ static int kv_touch_run(const struct args *args)
 const struct command command_kv_touch = {
 	.name = "touch",
 	.what = "set how long keys live",
-	.about = "Sets the time to live of keys, and leaves their values alone. What is not there "
-		 "is said on stderr, and the exit status is then 1.",
+	.about = "Sets the time to live of keys, and leaves their values alone. Missing keys are "
+		 "reported on stderr, and the exit status is then 1.",
 	.run = kv_touch_run,
 	.words = "KEY…",
 	.min_words = 1,

@@ -84,7 +84,7 @@ static struct {
 #undef CALL
 } mhd;
 
-/* -ENOENT, and told. */
+/* -ENOENT after an error message. */
 static int metrics_load(void)
 {
 	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -237,7 +237,7 @@ static bool metrics_accept(struct metrics *m)
 	return true;
 }
 
-/* Disconnects those whose time is over. Until the next: ms, -1 if there is none. */
+/* Disconnects clients after their time-out. Returns the ms until the next, or -1. */
 static int metrics_sweep(struct metrics *m)
 {
 	const uint64_t now_ns = gn_now_ns();
@@ -346,7 +346,7 @@ int metrics_start(const char *where, const struct metrics_source *source, struct
 	rc = metrics_load();
 	if (!rc)
 		rc = px_listen(where, 0, &m->listener);
-	if (rc) { /* and it was told why */
+	if (rc) { /* and has logged why */
 		metrics_stop(m);
 		return rc;
 	}

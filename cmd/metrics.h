@@ -17,7 +17,7 @@ typedef int metrics_write_fn(void *arg, char *buf, size_t room);
 /* All of it, to be freed: 0 or -errno. */
 int metrics_text(metrics_write_fn *write, void *arg, char **text);
 
-/* Whose metrics they are. All three are called in one thread; begin and end may be NULL. */
+/* The source of the metrics. All three are called in one thread; begin and end may be NULL. */
 struct metrics_source {
 	void *arg;
 	int (*begin)(void *arg);
@@ -35,8 +35,8 @@ int metrics_take(const char *name, const char *text, void *to);
 	}
 
 /*
- * Listens and answers until it is stopped. where NULL: does nothing, and *out is NULL. -errno, and
- * told.
+ * Listens and answers until it is stopped. where NULL: does nothing, and *out is NULL. -errno after
+ * an error message.
  */
 int metrics_start(const char *where, const struct metrics_source *source, struct metrics **out);
 /* "127.0.0.1:9100" */

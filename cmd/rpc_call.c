@@ -146,8 +146,8 @@ static int rpc_call_run(const struct args *args)
 const struct command command_rpc_call = {
 	.name = "call",
 	.what = "one call, of any server",
-	.about = "Calls METHOD, and writes the result to stdout, as it is; what became of the call "
-		 "is said on stderr. METHOD is a number, or a name that gannet rpc serve --help "
+	.about = "Calls METHOD, and writes the result to stdout unchanged; the status of the call "
+		 "goes to stderr. METHOD is a number, or a name that gannet rpc serve --help "
 		 "lists. The exit status is 0 only if the call's is ok.",
 	.run = rpc_call_run,
 	.words = "METHOD",

@@ -17,7 +17,7 @@ extern const struct command command_rpc_call, command_rpc_ping, command_rpc_serv
 
 /* For OPT_OTHER: an address, into a const char *. */
 int cmd_take_addr(const char *name, const char *text, void *to);
-/* The option by which every client is told where its server is. */
+/* Every client's option for the address of its server. */
 #define OPT_SERVER(s, member)                                                                  \
 	{                                                                                      \
 		.type = OPT_OTHER, .name = "server", .arg = "ADDR", .to = offsetof(s, member), \
@@ -29,7 +29,7 @@ int cmd_take_addr(const char *name, const char *text, void *to);
 		.type = OPT_OTHER, .name = "listen", .arg = "ADDR", .to = offsetof(s, member), \
 		.take = cmd_take_addr, .required = true, .help = "shm:NAME or verbs:HOST:PORT" \
 	}
-/* The provider of an address; what is wrong is told, with the address. -errno. */
+/* Opens the provider of an address. -errno after an error message with the address. */
 int rpc_open(const char *addr, struct gn_fabric **out);
 
 /* ---- a connection (rpc.c) ---- */
@@ -41,14 +41,16 @@ struct rpc_link {
 	struct gn_rpc_limits limits;
 };
 
-/* -errno, and told. From then on signals are looked for: bench_stopped(). */
+/* -errno after an error message. From then on signals are handled: bench_stopped(). */
 int rpc_link_open(struct rpc_link *link, const char *addr, const struct gn_rpc_client_opts *opts);
 void rpc_link_close(struct rpc_link *link);
 
-/* One call, which an interrupt ends: -EINTR. 0: *op has the status. Other errors are told. */
+/*
+ * One call, which an interrupt ends: -EINTR. 0: *op has the status. Others: an error was printed.
+ */
 int rpc_link_call(struct rpc_link *link, struct gn_rpc_op *op, uint32_t timeout_ms);
 
-/* What a server has counted, to be freed; method: GN_RPC_STATS_… . -errno, and told. */
+/* A server's counters as text, to be freed; method: GN_RPC_STATS_… . -errno after a message. */
 int rpc_stats_text(struct rpc_link *link, unsigned method, char **out);
 
 /* "ok", "no such method", "failed, 12": static, until the next call of this. */
@@ -65,7 +67,7 @@ struct rpc_method {
 extern const struct rpc_method rpc_methods[];
 extern const unsigned rpc_n_methods;
 
-/* A name or a number; EXIT_USAGE, and told. */
+/* A name or a number; EXIT_USAGE after an error message. */
 int rpc_parse_method(const char *text, unsigned *out);
 
 #endif

@@ -87,7 +87,7 @@ static void rpc_ping_summary(const struct pings *p)
 
 /* ---- calls ---- */
 
-/* 0; else nobody is there, and *what says why. */
+/* 0, or -errno: the server cannot be reached, and *what says why. */
 static int rpc_ping_reconnect(struct pings *p, const char **what)
 {
 	int rc = gn_rpc_reconnect(p->link.client);

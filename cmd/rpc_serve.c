@@ -40,14 +40,14 @@ static const struct opt options[] = {
 	 AT(opts.max_client_bytes), RANGE(SERVING_MEMORY_MIN, SERVING_MEMORY_MAX)},
 	{OPT_U64, "conn-memory", "N", "bytes kept for all clients", .unset = "1G, or 4 clients",
 	 AT(opts.max_bytes), RANGE(SERVING_MEMORY_MIN, SERVING_MEMORY_MAX)},
-	{OPT_U32, "park-us", "N", "idle time until a client must wake the server",
-	 .unset = "1000", AT(opts.park_us), RANGE(1, PARK_US_MAX)},
+	{OPT_U32, "park-us", "N", "idle time until a client must wake the server", .unset = "1000",
+	 AT(opts.park_us), RANGE(1, PARK_US_MAX)},
 	{OPT_FLAG, "any-user", NULL,
 	 "let in other users; both set GANNET_SHM_DIR to a folder they share", AT(any_user)},
 	{OPT_U32, "drain-ms", "N", "for calls under way at the end", AT(drain_ms),
 	 RANGE(0, 3600000)},
 	OPT_METRICS(struct request, metrics),
-	{OPT_FLAG, "verbose", NULL, "say who connects and disconnects", AT(verbose)},
+	{OPT_FLAG, "verbose", NULL, "print connects and disconnects", AT(verbose)},
 	{.type = OPT_END},
 };
 

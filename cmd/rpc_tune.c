@@ -131,7 +131,7 @@ static void rpc_tune_progress(double done)
 	fprintf(stderr, "\rtuning %3.0f %%", 100 * done);
 }
 
-/* Others who use the cores are measured along. */
+/* Other processes on the cores disturb the measurement. */
 static void rpc_tune_warn_load(const struct tune_opts *o)
 {
 	const long cores = sysconf(_SC_NPROCESSORS_ONLN);

@@ -38,7 +38,7 @@ int serving_metrics(void *server, char *buf, size_t room);
 /* Says there where metrics are, if anywhere. */
 void serving_tell_metrics(FILE *to, const struct metrics *metrics);
 
-/* A gn_rpc_peer_fn: says on stderr who comes and goes. */
+/* A gn_rpc_peer_fn: prints connects and disconnects to stderr. */
 void serving_tell_peer(void *arg, uint64_t client, bool came);
 
 #endif

@@ -50,7 +50,7 @@ static struct px_slot *slot_new(struct px_conn *c)
 	return s;
 }
 
-static struct px_slot *reply_text(struct px_conn *c, uint8_t kind, const char *text)
+static struct px_slot *slot_reply(struct px_conn *c, uint8_t kind, const char *text)
 {
 	struct px_slot *s = slot_new(c);
 
@@ -128,14 +128,14 @@ static bool step_keys(struct px_conn *c)
 		bool last;
 
 		if (len > GN_KV_KEY_MAX || (!whole && c->in_len - at > GN_KV_KEY_MAX && !len)) {
-			reply_text(c, PX_END, "CLIENT_ERROR bad command line format");
+			slot_reply(c, PX_END, "CLIENT_ERROR bad command line format");
 			c->mode = PX_MODE_SKIP_LINE;
 			c->in_at = (uint32_t)at;
 			return true;
 		}
 		if (!len) {
 			if (whole) {
-				reply_text(c, PX_END, NULL);
+				slot_reply(c, PX_END, NULL);
 				keys_end(c);
 			}
 			break;
@@ -159,7 +159,7 @@ static bool step_keys(struct px_conn *c)
 /* The existing value is outdated: delete it. */
 static void delete_old(struct px_conn *c, const struct px_request *r)
 {
-	struct px_slot *s = reply_text(c, PX_DELETE, NULL);
+	struct px_slot *s = slot_reply(c, PX_DELETE, NULL);
 
 	if (!s)
 		return;

@@ -24,7 +24,7 @@ static int listen_failed(const char *where, int err)
 
 /* ---- Unix sockets ---- */
 
-/* Removes a socket that nobody listens at. Any other file is left alone. */
+/* Removes a socket without a listener. Any other file is left alone. */
 static int remove_stale(const struct sockaddr_un *addr)
 {
 	struct stat st;

@@ -9,7 +9,7 @@
 struct px_listener {
 	int fd;
 	char *path;	/* of a Unix socket, to be removed */
-	char name[160]; /* as it is told */
+	char name[160]; /* as printed */
 };
 
 /* -errno after a word on stderr. mode: of a Unix socket. */

@@ -168,7 +168,7 @@ static const char *flags_parse(struct px_token *tokens, unsigned n, struct px_to
 
 /* ---- commands ---- */
 
-static void reply_text(struct px_request *out, const char *text)
+static void meta_reply_error(struct px_request *out, const char *text)
 {
 	out->kind = PX_REPLY_TEXT;
 	out->bits &= (uint8_t)~PX_NOREPLY; /* errors are always reported */
@@ -240,11 +240,11 @@ static void meta_set(const struct meta_flags *f, const struct px_context *contex
 	out->kind = PX_META_SET;
 	out->op.flags = f->client_flags;
 	if (!meta_set_mode(f, &out->op))
-		reply_text(out, "CLIENT_ERROR invalid mode for ms M token");
+		meta_reply_error(out, "CLIENT_ERROR invalid mode for ms M token");
 	else if (f->opaque_bad)
-		reply_text(out, "CLIENT_ERROR opaque token too long");
+		meta_reply_error(out, "CLIENT_ERROR opaque token too long");
 	else if (out->op.value_len > context->max_value) {
-		reply_text(out, "SERVER_ERROR object too large for cache");
+		meta_reply_error(out, "SERVER_ERROR object too large for cache");
 		out->bits |= PX_DELETE_OLD;
 	}
 	if (out->kind == PX_REPLY_TEXT)
@@ -265,7 +265,7 @@ static void meta_number(const struct meta_flags *f, struct px_request *out)
 
 	out->kind = PX_META_NUMBER;
 	if (f->mode && !strchr("ID+-", f->mode)) {
-		reply_text(out, "CLIENT_ERROR invalid mode for ma M token");
+		meta_reply_error(out, "CLIENT_ERROR invalid mode for ma M token");
 		return;
 	}
 	op->verb = f->mode && strchr("D-", f->mode) ? GN_KV_DECR : GN_KV_INCR;
@@ -280,14 +280,14 @@ static void meta_debug(struct px_token *tokens, unsigned n, struct px_request *o
 	struct px_token *key = &tokens[1];
 
 	if (n < 2 || key->len > GN_KV_KEY_MAX) {
-		reply_text(out, bad_line);
+		meta_reply_error(out, bad_line);
 		return;
 	}
 	if (n > 2 && tokens[2].len == 1 && tokens[2].at[0] == 'b') {
 		key->len = (uint32_t)px_base64_decode(key->at, key->len, key->at);
 		out->bits |= PX_BASE64;
 		if (!key->len) {
-			reply_text(out, bad_line);
+			meta_reply_error(out, bad_line);
 			return;
 		}
 	}
@@ -305,14 +305,14 @@ static bool meta_check_tokens(char command, struct px_token *tokens, unsigned n,
 	int32_t len;
 
 	if (n < 2)
-		reply_text(out, "ERROR");
+		meta_reply_error(out, "ERROR");
 	else if (tokens[1].len > GN_KV_KEY_MAX || (command == 's' && n == 2))
-		reply_text(out, bad_line);
+		meta_reply_error(out, bad_line);
 	else if (n > TOKENS_MAX)
-		reply_text(out, command == 'g' ? "CLIENT_ERROR options flags are too long" :
-						 "CLIENT_ERROR options flags too long");
+		meta_reply_error(out, command == 'g' ? "CLIENT_ERROR options flags are too long" :
+						       "CLIENT_ERROR options flags too long");
 	else if (command == 's' && (!px_i32(tokens[2].at, &len) || len < 0 || len > INT32_MAX - 2))
-		reply_text(out, bad_line);
+		meta_reply_error(out, bad_line);
 	else if (command == 's') {
 		out->op.value_len = (uint32_t)len;
 		out->bits |= PX_DATA;
@@ -340,7 +340,7 @@ static void meta_fill_request(char command, const struct meta_flags *f,
 		break;
 	}
 	if (f->opaque_bad && out->kind != PX_REPLY_TEXT)
-		reply_text(out, "CLIENT_ERROR opaque token too long");
+		meta_reply_error(out, "CLIENT_ERROR opaque token too long");
 }
 
 void px_parse_meta(struct px_token *tokens, unsigned n, const struct px_context *context,
@@ -352,7 +352,7 @@ void px_parse_meta(struct px_token *tokens, unsigned n, const struct px_context 
 	const char *wrong;
 
 	if (command == 'n') {
-		reply_text(out, "MN");
+		meta_reply_error(out, "MN");
 		return;
 	}
 	if (command == 'e') {
@@ -360,15 +360,16 @@ void px_parse_meta(struct px_token *tokens, unsigned n, const struct px_context 
 		return;
 	}
 	if (!strchr("gsda", command)) {
-		reply_text(out, "ERROR");
+		meta_reply_error(out, "ERROR");
 		return;
 	}
 	if (!meta_check_tokens(command, tokens, n, out))
 		return;
 	wrong = flags_parse(tokens + first, n - first, &tokens[1], context, &f);
 	if (wrong) {
-		reply_text(out, strchr("da", command) ? "CLIENT_ERROR invalid or duplicate flag" :
-							wrong);
+		meta_reply_error(out, strchr("da", command) ?
+					      "CLIENT_ERROR invalid or duplicate flag" :
+					      wrong);
 		out->bits |= command == 's' ? PX_SKIP : 0;
 		return;
 	}

@@ -28,11 +28,11 @@ struct text {
 	size_t len, room;
 };
 
-static void line(struct text *text, const char *name, const char *fmt, ...)
+static void put_line(struct text *text, const char *name, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* Lines that do not fit are left out; END always fits. */
-static void line(struct text *text, const char *name, const char *fmt, ...)
+static void put_line(struct text *text, const char *name, const char *fmt, ...)
 {
 	char *at = text->at + text->len;
 	va_list args;
@@ -49,31 +49,31 @@ static void line(struct text *text, const char *name, const char *fmt, ...)
 	text->len += (size_t)n + 2;
 }
 
-static void count(struct text *text, const char *name, uint64_t value)
+static void put_count(struct text *text, const char *name, uint64_t value)
 {
-	line(text, name, "%" PRIu64, value);
+	put_line(text, name, "%" PRIu64, value);
 }
 
-static void process(struct text *text, const struct px_thread *t)
+static void put_process(struct text *text, const struct px_thread *t)
 {
 	struct rusage usage = {0};
 
 	getrusage(RUSAGE_SELF, &usage);
-	count(text, "pid", (uint64_t)getpid());
-	count(text, "uptime", (uint64_t)(t->context.now_s - t->proxy->start_s));
-	count(text, "time", (uint64_t)t->context.now_s);
-	line(text, "version", PX_VERSION);
-	count(text, "pointer_size", 8 * sizeof(void *));
-	line(text, "rusage_user", "%ld.%06ld", (long)usage.ru_utime.tv_sec,
-	     (long)usage.ru_utime.tv_usec);
-	line(text, "rusage_system", "%ld.%06ld", (long)usage.ru_stime.tv_sec,
-	     (long)usage.ru_stime.tv_usec);
+	put_count(text, "pid", (uint64_t)getpid());
+	put_count(text, "uptime", (uint64_t)(t->context.now_s - t->proxy->start_s));
+	put_count(text, "time", (uint64_t)t->context.now_s);
+	put_line(text, "version", PX_VERSION);
+	put_count(text, "pointer_size", 8 * sizeof(void *));
+	put_line(text, "rusage_user", "%ld.%06ld", (long)usage.ru_utime.tv_sec,
+		 (long)usage.ru_utime.tv_usec);
+	put_line(text, "rusage_system", "%ld.%06ld", (long)usage.ru_stime.tv_sec,
+		 (long)usage.ru_stime.tv_usec);
 }
 
 /* ---- what was counted since the last reset ---- */
 
-/* A store that began anew after it has counted from then. */
-static uint64_t since(uint64_t now, uint64_t then)
+/* A store that restarted after the reset has counted since its start. */
+static uint64_t counter_since(uint64_t now, uint64_t then)
 {
 	return now >= then ? now - then : now;
 }
@@ -96,7 +96,7 @@ static void since_reset(struct proxy *p, struct gn_kv_stats *s, struct px_counte
 	const struct gn_kv_stats *store = &p->reset_store;
 	const struct px_counters *own = &p->reset_proxy;
 
-#define SINCE(field) s->field = since(s->field, store->field);
+#define SINCE(field) s->field = counter_since(s->field, store->field);
 	STORE_COUNTERS(SINCE)
 	c->gone -= own->gone; /* what is there now stays */
 	c->came -= own->gone;
@@ -114,7 +114,7 @@ static void since_reset(struct proxy *p, struct gn_kv_stats *s, struct px_counte
 	gn_mutex_unlock(&p->lock);
 }
 
-static void reset(struct proxy *p, const struct gn_kv_stats *s)
+static void stats_reset(struct proxy *p, const struct gn_kv_stats *s)
 {
 	struct px_counters now;
 
@@ -129,143 +129,143 @@ static void reset(struct proxy *p, const struct gn_kv_stats *s)
 
 /* ---- kinds ---- */
 
-static void connections(struct text *text, const struct proxy *p, const struct px_counters *sum,
-			uint64_t rejected)
+static void put_connections(struct text *text, const struct proxy *p, const struct px_counters *sum,
+			    uint64_t rejected)
 {
-	count(text, "max_connections", p->conns_max);
-	count(text, "curr_connections", sum->came - sum->gone);
-	count(text, "total_connections", sum->came);
-	count(text, "rejected_connections", rejected);
-	count(text, "connection_structures", sum->came - sum->gone);
-	count(text, "bytes_read", sum->bytes_read);
-	count(text, "bytes_written", sum->bytes_written);
-	count(text, "accepting_conns", 1);
-	count(text, "threads", p->n_threads);
-	count(text, "cmd_meta", sum->debugs);
-	count(text, "proxy_commands", sum->commands);
-	count(text, "proxy_values_asked_again", sum->rooms_short);
-	count(text, "proxy_store_messages", sum->messages);
-	count(text, "proxy_store_waits", sum->waits);
-	count(text, "proxy_closed_slow", sum->closed_slow);
-	count(text, "proxy_closed_stalled", sum->closed_stalled);
-	count(text, "idle_kicks", sum->closed_idle);
+	put_count(text, "max_connections", p->conns_max);
+	put_count(text, "curr_connections", sum->came - sum->gone);
+	put_count(text, "total_connections", sum->came);
+	put_count(text, "rejected_connections", rejected);
+	put_count(text, "connection_structures", sum->came - sum->gone);
+	put_count(text, "bytes_read", sum->bytes_read);
+	put_count(text, "bytes_written", sum->bytes_written);
+	put_count(text, "accepting_conns", 1);
+	put_count(text, "threads", p->n_threads);
+	put_count(text, "cmd_meta", sum->debugs);
+	put_count(text, "proxy_commands", sum->commands);
+	put_count(text, "proxy_values_asked_again", sum->rooms_short);
+	put_count(text, "proxy_store_messages", sum->messages);
+	put_count(text, "proxy_store_waits", sum->waits);
+	put_count(text, "proxy_closed_slow", sum->closed_slow);
+	put_count(text, "proxy_closed_stalled", sum->closed_stalled);
+	put_count(text, "idle_kicks", sum->closed_idle);
 }
 
-static uint64_t evictions(const struct gn_kv_stats *s)
+static uint64_t evictions_of(const struct gn_kv_stats *s)
 {
 	return s->evicted_bucket + s->evicted_log;
 }
 
-static void commands(struct text *text, const struct gn_kv_stats *s)
+static void put_commands(struct text *text, const struct gn_kv_stats *s)
 {
-	count(text, "cmd_get", s->gets);
-	count(text, "cmd_set", s->sets);
-	count(text, "cmd_flush", s->clears / (s->partitions ? s->partitions : 1));
-	count(text, "cmd_touch", s->touches + s->touch_misses);
-	count(text, "get_hits", s->hits);
-	count(text, "get_misses", s->misses);
-	count(text, "get_expired", s->expired_get);
-	count(text, "delete_misses", s->delete_misses);
-	count(text, "delete_hits", s->deletes);
-	count(text, "incr_misses", s->incr_misses);
-	count(text, "incr_hits", s->incr_hits);
-	count(text, "decr_misses", s->decr_misses);
-	count(text, "decr_hits", s->decr_hits);
-	count(text, "cas_misses", s->cas_misses);
-	count(text, "cas_hits", s->cas_ok);
-	count(text, "cas_badval", s->cas_bad);
-	count(text, "touch_hits", s->touches);
-	count(text, "touch_misses", s->touch_misses);
-	count(text, "store_too_large", s->too_big);
-	count(text, "store_no_memory", s->no_memory);
+	put_count(text, "cmd_get", s->gets);
+	put_count(text, "cmd_set", s->sets);
+	put_count(text, "cmd_flush", s->clears / (s->partitions ? s->partitions : 1));
+	put_count(text, "cmd_touch", s->touches + s->touch_misses);
+	put_count(text, "get_hits", s->hits);
+	put_count(text, "get_misses", s->misses);
+	put_count(text, "get_expired", s->expired_get);
+	put_count(text, "delete_misses", s->delete_misses);
+	put_count(text, "delete_hits", s->deletes);
+	put_count(text, "incr_misses", s->incr_misses);
+	put_count(text, "incr_hits", s->incr_hits);
+	put_count(text, "decr_misses", s->decr_misses);
+	put_count(text, "decr_hits", s->decr_hits);
+	put_count(text, "cas_misses", s->cas_misses);
+	put_count(text, "cas_hits", s->cas_ok);
+	put_count(text, "cas_badval", s->cas_bad);
+	put_count(text, "touch_hits", s->touches);
+	put_count(text, "touch_misses", s->touch_misses);
+	put_count(text, "store_too_large", s->too_big);
+	put_count(text, "store_no_memory", s->no_memory);
 }
 
-static void store(struct text *text, const struct gn_kv_stats *s)
+static void put_store(struct text *text, const struct gn_kv_stats *s)
 {
 	unsigned power = 0;
 
 	while (s->buckets >> power > 1)
 		power++;
-	count(text, "limit_maxbytes", s->memory);
-	count(text, "hash_power_level", power);
-	count(text, "hash_bytes", s->buckets * 64);
-	count(text, "bytes", s->item_bytes);
-	count(text, "curr_items", s->items);
-	count(text, "total_items", s->stored);
-	count(text, "expired_unfetched", s->expired_unfetched);
-	count(text, "evicted_unfetched", s->evicted_unfetched);
-	count(text, "evictions", evictions(s));
-	count(text, "reclaimed", s->expired);
-	count(text, "store_partitions", s->partitions);
-	count(text, "store_uptime", s->uptime_s);
-	count(text, "store_used", s->used);
-	count(text, "store_moved", s->moved);
+	put_count(text, "limit_maxbytes", s->memory);
+	put_count(text, "hash_power_level", power);
+	put_count(text, "hash_bytes", s->buckets * 64);
+	put_count(text, "bytes", s->item_bytes);
+	put_count(text, "curr_items", s->items);
+	put_count(text, "total_items", s->stored);
+	put_count(text, "expired_unfetched", s->expired_unfetched);
+	put_count(text, "evicted_unfetched", s->evicted_unfetched);
+	put_count(text, "evictions", evictions_of(s));
+	put_count(text, "reclaimed", s->expired);
+	put_count(text, "store_partitions", s->partitions);
+	put_count(text, "store_uptime", s->uptime_s);
+	put_count(text, "store_used", s->used);
+	put_count(text, "store_moved", s->moved);
 }
 
-static void settings(struct text *text, const struct px_thread *t, const struct gn_kv_stats *s)
+static void put_settings(struct text *text, const struct px_thread *t, const struct gn_kv_stats *s)
 {
-	count(text, "maxbytes", s->memory);
-	count(text, "maxconns", t->proxy->conns_max);
+	put_count(text, "maxbytes", s->memory);
+	put_count(text, "maxconns", t->proxy->conns_max);
 	for (unsigned i = 0; i < t->proxy->n_listeners; i++)
-		line(text, "inter", "%s", t->proxy->listeners[i].name);
-	count(text, "verbosity", 0);
-	line(text, "evictions", "on");
-	line(text, "shutdown_command", "no");
-	count(text, "num_threads", t->proxy->n_threads);
-	line(text, "stat_key_prefix", ":");
-	line(text, "detail_enabled", "%s", px_detail_on(t->proxy) ? "yes" : "no");
-	line(text, "cas_enabled", "yes");
-	line(text, "auth_enabled_sasl", "no");
-	line(text, "auth_enabled_ascii", "no");
-	count(text, "item_size_max", t->context.max_value);
-	line(text, "hash_algorithm", "xxh3");
-	line(text, "binding_protocol", "ascii");
-	line(text, "flush_enabled", "yes");
-	line(text, "dump_enabled", "yes");
-	line(text, "track_sizes", "no");
-	count(text, "idle_timeout", t->proxy->opts.idle_ms / 1000);
-	line(text, "ssl_enabled", "no");
-	line(text, "store", "%s", t->proxy->opts.server);
+		put_line(text, "inter", "%s", t->proxy->listeners[i].name);
+	put_count(text, "verbosity", 0);
+	put_line(text, "evictions", "on");
+	put_line(text, "shutdown_command", "no");
+	put_count(text, "num_threads", t->proxy->n_threads);
+	put_line(text, "stat_key_prefix", ":");
+	put_line(text, "detail_enabled", "%s", px_detail_on(t->proxy) ? "yes" : "no");
+	put_line(text, "cas_enabled", "yes");
+	put_line(text, "auth_enabled_sasl", "no");
+	put_line(text, "auth_enabled_ascii", "no");
+	put_count(text, "item_size_max", t->context.max_value);
+	put_line(text, "hash_algorithm", "xxh3");
+	put_line(text, "binding_protocol", "ascii");
+	put_line(text, "flush_enabled", "yes");
+	put_line(text, "dump_enabled", "yes");
+	put_line(text, "track_sizes", "no");
+	put_count(text, "idle_timeout", t->proxy->opts.idle_ms / 1000);
+	put_line(text, "ssl_enabled", "no");
+	put_line(text, "store", "%s", t->proxy->opts.server);
 }
 
 /* All items are of one class. */
-static void items(struct text *text, const struct gn_kv_stats *s)
+static void put_items(struct text *text, const struct gn_kv_stats *s)
 {
 	if (!s->items)
 		return;
-	count(text, "items:1:number", s->items);
-	count(text, "items:1:mem_requested", s->item_bytes);
-	count(text, "items:1:evicted", evictions(s));
-	count(text, "items:1:evicted_nonzero", s->evicted_ttl);
-	count(text, "items:1:evicted_time", s->evicted_idle_s);
-	count(text, "items:1:outofmemory", s->no_memory);
-	count(text, "items:1:reclaimed", s->expired);
-	count(text, "items:1:expired_unfetched", s->expired_unfetched);
-	count(text, "items:1:evicted_unfetched", s->evicted_unfetched);
+	put_count(text, "items:1:number", s->items);
+	put_count(text, "items:1:mem_requested", s->item_bytes);
+	put_count(text, "items:1:evicted", evictions_of(s));
+	put_count(text, "items:1:evicted_nonzero", s->evicted_ttl);
+	put_count(text, "items:1:evicted_time", s->evicted_idle_s);
+	put_count(text, "items:1:outofmemory", s->no_memory);
+	put_count(text, "items:1:reclaimed", s->expired);
+	put_count(text, "items:1:expired_unfetched", s->expired_unfetched);
+	put_count(text, "items:1:evicted_unfetched", s->evicted_unfetched);
 }
 
-static void slabs(struct text *text, const struct gn_kv_stats *s)
+static void put_slabs(struct text *text, const struct gn_kv_stats *s)
 {
 	if (s->items) {
-		count(text, "1:chunk_size", s->item_bytes / s->items); /* on average */
-		count(text, "1:used_chunks", s->items);
-		count(text, "1:mem_requested", s->item_bytes);
-		count(text, "1:get_hits", s->hits);
-		count(text, "1:cmd_set", s->sets);
-		count(text, "1:delete_hits", s->deletes);
-		count(text, "1:incr_hits", s->incr_hits);
-		count(text, "1:decr_hits", s->decr_hits);
-		count(text, "1:cas_hits", s->cas_ok);
-		count(text, "1:cas_badval", s->cas_bad);
-		count(text, "1:touch_hits", s->touches);
+		put_count(text, "1:chunk_size", s->item_bytes / s->items); /* on average */
+		put_count(text, "1:used_chunks", s->items);
+		put_count(text, "1:mem_requested", s->item_bytes);
+		put_count(text, "1:get_hits", s->hits);
+		put_count(text, "1:cmd_set", s->sets);
+		put_count(text, "1:delete_hits", s->deletes);
+		put_count(text, "1:incr_hits", s->incr_hits);
+		put_count(text, "1:decr_hits", s->decr_hits);
+		put_count(text, "1:cas_hits", s->cas_ok);
+		put_count(text, "1:cas_badval", s->cas_bad);
+		put_count(text, "1:touch_hits", s->touches);
 	}
-	count(text, "active_slabs", s->items ? 1 : 0);
-	count(text, "total_malloced", s->used);
+	put_count(text, "active_slabs", s->items ? 1 : 0);
+	put_count(text, "total_malloced", s->used);
 }
 
 /* ---- connections ---- */
 
-/* The path of a socket is its owner's choice, and no line of somebody else's answer. */
+/* A client chooses the path of its socket: it must not break another client's output into lines. */
 static void keep_in_line(char *text)
 {
 	for (; *text; text++)
@@ -274,7 +274,7 @@ static void keep_in_line(char *text)
 }
 
 /* As memcached writes addresses. */
-static void address(int fd, bool peer, char out[ADDRESS_BYTES])
+static void format_address(int fd, bool peer, char out[ADDRESS_BYTES])
 {
 	struct sockaddr_storage a = {0};
 	socklen_t len = sizeof(a);
@@ -300,15 +300,15 @@ static void address(int fd, bool peer, char out[ADDRESS_BYTES])
 	}
 }
 
-static void conn_line(struct text *text, int fd, const char *what, const char *value)
+static void put_conn_line(struct text *text, int fd, const char *what, const char *value)
 {
 	char name[64];
 
 	snprintf(name, sizeof(name), "%d:%s", fd, what);
-	line(text, name, "%s", value);
+	put_line(text, name, "%s", value);
 }
 
-static const char *state_of(const struct px_conn *c)
+static const char *conn_state_name(const struct px_conn *c)
 {
 	return c->out || c->mode == PX_MODE_DUMP ? "conn_mwrite" :
 	       c->mode == PX_MODE_VALUE		 ? "conn_nread" :
@@ -318,28 +318,28 @@ static const char *state_of(const struct px_conn *c)
 }
 
 /* Those of this thread, which are the ones that it may look at. */
-static void conns(struct text *text, const struct px_thread *t)
+static void put_conns(struct text *text, const struct px_thread *t)
 {
 	char where[ADDRESS_BYTES], seconds[24];
 
 	for (unsigned i = 0; i < t->proxy->n_listeners; i++) {
 		const int fd = t->proxy->listeners[i].fd;
 
-		address(fd, false, where);
-		conn_line(text, fd, "addr", where);
-		conn_line(text, fd, "state", "conn_listening");
+		format_address(fd, false, where);
+		put_conn_line(text, fd, "addr", where);
+		put_conn_line(text, fd, "state", "conn_listening");
 	}
 	for (const struct px_conn *c = t->conns; c; c = c->next) {
 		if (c->fd < 0)
 			continue;
-		address(c->fd, true, where);
-		conn_line(text, c->fd, "addr", where);
-		address(c->fd, false, where);
-		conn_line(text, c->fd, "listen_addr", where);
-		conn_line(text, c->fd, "state", state_of(c));
+		format_address(c->fd, true, where);
+		put_conn_line(text, c->fd, "addr", where);
+		format_address(c->fd, false, where);
+		put_conn_line(text, c->fd, "listen_addr", where);
+		put_conn_line(text, c->fd, "state", conn_state_name(c));
 		snprintf(seconds, sizeof(seconds), "%" PRIu64,
 			 (t->now_ns - c->last_ns) / 1000000000u);
-		conn_line(text, c->fd, "secs_since_last_cmd", seconds);
+		put_conn_line(text, c->fd, "secs_since_last_cmd", seconds);
 	}
 }
 
@@ -379,28 +379,28 @@ void proxy_metrics(const struct proxy *p, struct prom *prom)
 }
 
 /* False: there is no such kind. */
-static bool fill(struct text *text, const char *which, const struct px_thread *t,
-		 struct gn_kv_stats *s)
+static bool stats_fill(struct text *text, const char *which, const struct px_thread *t,
+		       struct gn_kv_stats *s)
 {
 	struct px_counters sum;
 	uint64_t rejected;
 
 	since_reset(t->proxy, s, &sum, &rejected);
 	if (!*which) {
-		process(text, t);
-		connections(text, t->proxy, &sum, rejected);
-		commands(text, s);
-		store(text, s);
+		put_process(text, t);
+		put_connections(text, t->proxy, &sum, rejected);
+		put_commands(text, s);
+		put_store(text, s);
 	} else if (!strcmp(which, "settings")) {
-		settings(text, t, s);
+		put_settings(text, t, s);
 	} else if (!strcmp(which, "items")) {
-		items(text, s);
+		put_items(text, s);
 	} else if (!strcmp(which, "slabs")) {
-		slabs(text, s);
+		put_slabs(text, s);
 	} else if (!strcmp(which, "conns")) {
-		conns(text, t);
+		put_conns(text, t);
 	} else if (!strcmp(which, "sizes")) {
-		line(text, "sizes_status", "disabled");
+		put_line(text, "sizes_status", "disabled");
 	} else {
 		return false;
 	}
@@ -441,7 +441,7 @@ void px_stats(struct px_slot *s, const char *which, const struct gn_kv_stats *st
 	struct text text = {0};
 
 	if (!strcmp(which, "reset")) {
-		reset(t->proxy, stats); /* for this proxy: others may count on the store's */
+		stats_reset(t->proxy, stats); /* for this proxy: others may count on the store's */
 		s->request.reply = "RESET";
 		return;
 	}
@@ -451,7 +451,7 @@ void px_stats(struct px_slot *s, const char *which, const struct gn_kv_stats *st
 		return;
 	}
 	text.at = s->buf;
-	if (!fill(&text, which, t, &counted)) {
+	if (!stats_fill(&text, which, t, &counted)) {
 		s->request.reply = "ERROR";
 		return;
 	}

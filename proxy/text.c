@@ -101,7 +101,7 @@ uint32_t px_ttl(int32_t exptime, int64_t now_s)
 	return exptime > now_s ? (uint32_t)(exptime - now_s) : GN_KV_TTL_PAST;
 }
 
-static void reply_text(struct px_request *out, const char *text)
+static void text_reply(struct px_request *out, const char *text)
 {
 	out->kind = PX_REPLY_TEXT;
 	out->reply = text;
@@ -122,7 +122,7 @@ static void parse_noreply(const struct px_token *tokens, unsigned n, struct px_r
 static bool parse_key(const struct px_token *token, struct px_request *out)
 {
 	if (token->len > GN_KV_KEY_MAX) {
-		reply_text(out, bad_line);
+		text_reply(out, bad_line);
 		return false;
 	}
 	out->op.key = token->at;
@@ -136,7 +136,7 @@ static void parse_store(struct px_token *tokens, unsigned n, enum gn_kv_verb ver
 	int32_t exptime, len;
 
 	if (n != 5u + cas && n != 6u + cas) {
-		reply_text(out, "ERROR");
+		text_reply(out, "ERROR");
 		return;
 	}
 	parse_noreply(tokens, n, out);
@@ -145,7 +145,7 @@ static void parse_store(struct px_token *tokens, unsigned n, enum gn_kv_verb ver
 	if (!px_u32(tokens[2].at, &out->op.flags) || !px_i32(tokens[3].at, &exptime) ||
 	    !px_i32(tokens[4].at, &len) || (cas && !px_u64(tokens[5].at, &out->op.cas)) ||
 	    len < 0 || len > INT32_MAX - 2) {
-		reply_text(out, bad_line);
+		text_reply(out, bad_line);
 		return;
 	}
 	out->kind = PX_STORE;
@@ -155,7 +155,7 @@ static void parse_store(struct px_token *tokens, unsigned n, enum gn_kv_verb ver
 	out->op.ttl_s = px_ttl(exptime, context->now_s);
 	out->op.value_len = (uint32_t)len;
 	if ((uint32_t)len > context->max_value) {
-		reply_text(out, "SERVER_ERROR object too large for cache");
+		text_reply(out, "SERVER_ERROR object too large for cache");
 		out->bits |= PX_SKIP | (verb == GN_KV_SET && !cas ? PX_DELETE_OLD : 0);
 	}
 }
@@ -163,7 +163,7 @@ static void parse_store(struct px_token *tokens, unsigned n, enum gn_kv_verb ver
 static void parse_delete(struct px_token *tokens, unsigned n, struct px_request *out)
 {
 	if (n < 2 || n > 4) {
-		reply_text(out, "ERROR");
+		text_reply(out, "ERROR");
 		return;
 	}
 	if (n > 2) {
@@ -172,7 +172,7 @@ static void parse_delete(struct px_token *tokens, unsigned n, struct px_request 
 		parse_noreply(tokens, n, out);
 		if (n == 3 ? !zero && !(out->bits & PX_NOREPLY) :
 			     !zero || !(out->bits & PX_NOREPLY)) {
-			reply_text(out, "CLIENT_ERROR bad command line format.  "
+			text_reply(out, "CLIENT_ERROR bad command line format.  "
 					"Usage: delete <key> [noreply]");
 			return;
 		}
@@ -183,18 +183,24 @@ static void parse_delete(struct px_token *tokens, unsigned n, struct px_request 
 	out->op.verb = GN_KV_DELETE;
 }
 
+/* COMMAND KEY ARGUMENT [noreply]; the key is taken. False: the error is in out. */
+static bool parse_key_and_argument(struct px_token *tokens, unsigned n, struct px_request *out)
+{
+	if (n != 3 && n != 4) {
+		text_reply(out, "ERROR");
+		return false;
+	}
+	parse_noreply(tokens, n, out);
+	return parse_key(&tokens[1], out);
+}
+
 static void parse_number(struct px_token *tokens, unsigned n, enum gn_kv_verb verb,
 			 struct px_request *out)
 {
-	if (n != 3 && n != 4) {
-		reply_text(out, "ERROR");
-		return;
-	}
-	parse_noreply(tokens, n, out);
-	if (!parse_key(&tokens[1], out))
+	if (!parse_key_and_argument(tokens, n, out))
 		return;
 	if (!px_u64(tokens[2].at, &out->op.number)) {
-		reply_text(out, "CLIENT_ERROR invalid numeric delta argument");
+		text_reply(out, "CLIENT_ERROR invalid numeric delta argument");
 		return;
 	}
 	out->kind = PX_NUMBER;
@@ -206,15 +212,10 @@ static void parse_touch(struct px_token *tokens, unsigned n, const struct px_con
 {
 	int32_t exptime;
 
-	if (n != 3 && n != 4) {
-		reply_text(out, "ERROR");
-		return;
-	}
-	parse_noreply(tokens, n, out);
-	if (!parse_key(&tokens[1], out))
+	if (!parse_key_and_argument(tokens, n, out))
 		return;
 	if (!px_i32(tokens[2].at, &exptime)) {
-		reply_text(out, "CLIENT_ERROR invalid exptime argument");
+		text_reply(out, "CLIENT_ERROR invalid exptime argument");
 		return;
 	}
 	out->kind = PX_TOUCH;
@@ -228,12 +229,12 @@ static void parse_flush(struct px_token *tokens, unsigned n, const struct px_con
 	int32_t exptime = 0;
 
 	if (n > 3) {
-		reply_text(out, "ERROR");
+		text_reply(out, "ERROR");
 		return;
 	}
 	parse_noreply(tokens, n, out);
 	if (n != (out->bits & PX_NOREPLY ? 2 : 1) && !px_i32(tokens[1].at, &exptime)) {
-		reply_text(out, "CLIENT_ERROR invalid exptime argument");
+		text_reply(out, "CLIENT_ERROR invalid exptime argument");
 		return;
 	}
 	out->kind = PX_FLUSH;
@@ -247,11 +248,11 @@ static void parse_verbosity(struct px_token *tokens, unsigned n, struct px_reque
 	uint32_t level;
 
 	if (n != 2 && n != 3) {
-		reply_text(out, "ERROR");
+		text_reply(out, "ERROR");
 		return;
 	}
 	parse_noreply(tokens, n, out);
-	reply_text(out, px_u32(tokens[1].at, &level) ? "OK" : bad_line);
+	text_reply(out, px_u32(tokens[1].at, &level) ? "OK" : bad_line);
 }
 
 static void parse_detail(struct px_token *tokens, unsigned n, struct px_request *out)
@@ -264,7 +265,7 @@ static void parse_detail(struct px_token *tokens, unsigned n, struct px_request 
 		if (token_is(&tokens[2], known[i] + strlen("detail ")))
 			return;
 	}
-	reply_text(out, "CLIENT_ERROR usage: stats detail on|off|dump");
+	text_reply(out, "CLIENT_ERROR usage: stats detail on|off|dump");
 }
 
 /* All items are of class 1. */
@@ -273,13 +274,13 @@ static void parse_cachedump(struct px_token *tokens, unsigned n, struct px_reque
 	uint32_t class, limit;
 
 	if (n < 4)
-		reply_text(out, "CLIENT_ERROR bad command line");
+		text_reply(out, "CLIENT_ERROR bad command line");
 	else if (!px_u32(tokens[2].at, &class) || !px_u32(tokens[3].at, &limit))
-		reply_text(out, bad_line);
+		text_reply(out, bad_line);
 	else if (class >= CLASSES_MAX)
-		reply_text(out, "CLIENT_ERROR Illegal slab id");
+		text_reply(out, "CLIENT_ERROR Illegal slab id");
 	else if (class != 1)
-		reply_text(out, "END");
+		text_reply(out, "END");
 	else {
 		out->kind = PX_DUMP;
 		out->op.flags = PX_DUMP_ITEMS;
@@ -290,10 +291,10 @@ static void parse_cachedump(struct px_token *tokens, unsigned n, struct px_reque
 static void parse_lru_crawler(struct px_token *tokens, unsigned n, struct px_request *out)
 {
 	if (n != 3 || !token_is(&tokens[1], "metadump")) {
-		reply_text(out, "ERROR");
+		text_reply(out, "ERROR");
 	} else if (!token_is(&tokens[2], "all") && !token_is(&tokens[2], "hash") &&
 		   !token_is(&tokens[2], "1")) {
-		reply_text(out, "BADCLASS invalid class id");
+		text_reply(out, "BADCLASS invalid class id");
 	} else {
 		out->kind = PX_DUMP;
 		out->op.flags = PX_DUMP_META;
@@ -366,7 +367,7 @@ static void parse_keys(const char *line, size_t len, size_t *keys, const struct 
 	while (line[at] == ' ')
 		at++;
 	if (!line[at]) {
-		reply_text(out, "ERROR");
+		text_reply(out, "ERROR");
 		return;
 	}
 	if (out->op.how & GN_KV_AND_TOUCH) {
@@ -376,13 +377,13 @@ static void parse_keys(const char *line, size_t len, size_t *keys, const struct 
 		memcpy(text, key, n);
 		text[n] = 0;
 		if (!px_i32(text, &exptime)) {
-			reply_text(out, "CLIENT_ERROR invalid exptime argument");
+			text_reply(out, "CLIENT_ERROR invalid exptime argument");
 			return;
 		}
 		out->op.ttl_s = px_ttl(exptime, context->now_s);
 	}
 	if (px_keys_too_long(line + *keys, len - *keys))
-		reply_text(out, bad_line);
+		text_reply(out, bad_line);
 }
 
 static void parse_other(struct px_token *tokens, unsigned n, const struct px_context *context,
@@ -391,7 +392,7 @@ static void parse_other(struct px_token *tokens, unsigned n, const struct px_con
 	if (token_is(&tokens[0], "flush_all"))
 		parse_flush(tokens, n, context, out);
 	else if (token_is(&tokens[0], "version"))
-		reply_text(out, "VERSION " PX_VERSION);
+		text_reply(out, "VERSION " PX_VERSION);
 	else if (token_is(&tokens[0], "quit"))
 		out->kind = PX_QUIT;
 	else if (token_is(&tokens[0], "verbosity"))
@@ -401,11 +402,11 @@ static void parse_other(struct px_token *tokens, unsigned n, const struct px_con
 	else if (token_is(&tokens[0], "lru_crawler"))
 		parse_lru_crawler(tokens, n, out);
 	else if (token_is(&tokens[0], "shutdown"))
-		reply_text(out, "ERROR: shutdown not enabled");
+		text_reply(out, "ERROR: shutdown not enabled");
 	else if (!strchr("gsacidt", tokens[0].at[0]) && !strncmp(tokens[n - 1].at, "HTTP/", 5))
 		out->kind = PX_CLOSE; /* an HTTP client: close before it sends its body */
 	else
-		reply_text(out, "ERROR");
+		text_reply(out, "ERROR");
 }
 
 static void parse_command(struct px_token *tokens, unsigned n, const struct px_context *context,
@@ -458,7 +459,7 @@ void px_parse(char *line, size_t len, const struct px_context *context, struct p
 	memset(out, 0, sizeof(*out));
 	n = px_split(line, tokens);
 	if (!n || tokens[0].len < 2)
-		reply_text(out, "ERROR");
+		text_reply(out, "ERROR");
 	else if (tokens[0].at[0] == 'm' && tokens[0].len == 2)
 		px_parse_meta(tokens, n, context, out);
 	else

@@ -263,7 +263,7 @@ static void thread_close(struct px_thread *t)
 	free(t->out);
 }
 
-static void thread_main(void *arg)
+static void px_thread_main(void *arg)
 {
 	struct px_thread *t = arg;
 	const int rc = thread_open(t);
@@ -289,7 +289,7 @@ int px_thread_start(struct px_thread *t)
 	t->starved_last = &t->starved;
 	t->waiting_last = &t->waiting;
 	t->guess_bytes = PX_INLINE_BYTES;
-	return gn_thread_start("kv-proxy", thread_main, t, &t->thread);
+	return gn_thread_start("kv-proxy", px_thread_main, t, &t->thread);
 }
 
 void px_thread_end(struct px_thread *t)

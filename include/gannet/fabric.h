@@ -125,6 +125,7 @@ enum gn_access {
 	GN_REMOTE_WRITE = 1 << 1,
 	GN_REMOTE_READ = 1 << 2,
 	GN_REMOTE_ATOMIC = 1 << 3,
+	GN_CONFINED = 1 << 4, /* gn_mr_register() only: see there */
 	GN_MEM_HUGE = 1 << 8, /* gn_mem_alloc() only: huge pages, or -ENOMEM */
 };
 
@@ -163,12 +164,20 @@ struct gn_remote {
  * Registers [offset, offset + length) of mem. access: GN_LOCAL_WRITE | GN_REMOTE_*. Remote write
  * and atomic need local write, and the remote rights must not exceed the mem's. A region with
  * remote rights starts on a page boundary (GN_PAGE).
+ *
+ * Regions of one mem may lie in several pds, with different rights and ranges. A device enforces
+ * both. On shm a peer that does not use this library can access all of a mem with a region in its
+ * pd, and can write there if one of these regions allows it; a region that allows reading only
+ * never gives it more. GN_CONFINED makes range, rights and their end hold exactly, also for a peer
+ * that is stopped. On shm a region that is confined, or is read-only while its mem is not, is
+ * slower: the owner's process executes the requests, in a thread of its own.
  */
 GN_API int gn_mr_register(struct gn_pd *pd, struct gn_mem *mem, size_t offset, size_t length,
 			  unsigned access, struct gn_mr **out);
 /*
- * Revokes the region's key and returns when no remote access under it is in progress. On shm a peer
- * whose access takes longer than a second is disconnected instead.
+ * Revokes the region's key and returns when no remote access under it is in progress: no request of
+ * a peer takes effect afterwards. On shm a peer whose access takes longer than a second is
+ * disconnected instead; a thread that is stopped inside that access completes it when it continues.
  */
 GN_API int gn_mr_deregister(struct gn_mr *mr);
 /*
@@ -298,8 +307,10 @@ struct gn_qp_attr {
 GN_API int gn_qp_create(struct gn_pd *pd, const struct gn_qp_opts *opts, struct gn_qp **out);
 /*
  * Drops the qp's completions and events that were not taken. Returns when the peer accesses no
- * memory of the qp's pd any more. On shm a peer whose access takes longer than a second is
- * disconnected instead.
+ * memory of the qp's pd any more: no request that the peer has posted to this qp takes effect
+ * afterwards. (After gn_qp_error() and gn_disconnect() one still may.) On shm a peer whose access
+ * takes longer than a second is disconnected instead; a thread that is stopped inside that access
+ * completes it when it continues.
  */
 GN_API int gn_qp_destroy(struct gn_qp *qp);
 /*

@@ -257,10 +257,10 @@ struct gn_rpc_view {
 #define GN_RPC_VIEWS_MAX 64u /* per connection */
 
 /*
- * Exposes all of mem, which was allocated with GN_REMOTE_READ, to the client of a request. Only
- * while the handler runs, else -EPERM. The same mem again returns the same view. Do not free mem
- * before the connection has ended, that is, before the server is destroyed. -ENOSPC: too many
- * views.
+ * Exposes all of mem, which was allocated with GN_REMOTE_READ, to the client of a request. (On shm
+ * READs are slower if mem was allocated for remote writing, too.) Only while the handler runs, else
+ * -EPERM. The same mem again returns the same view. Do not free mem before the connection has
+ * ended, that is, before the server is destroyed. -ENOSPC: too many views.
  */
 GN_API int gn_rpc_request_show(struct gn_rpc_request *request, struct gn_mem *mem,
 			       struct gn_rpc_view *out);

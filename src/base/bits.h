@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Compiler and processor helpers: branch hints, cache line size, spin pause, prefetch. */
+/* Compiler and processor helpers: branch hints, cache line size, spin pause, prefetch; minima. */
 #ifndef GN_BASE_BITS_H
 #define GN_BASE_BITS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define GN_CACHELINE 64
 
@@ -15,6 +16,15 @@
 #define no_inline    __attribute__((noinline))
 
 #define container_of(ptr, type, member) ((type *)(void *)((char *)(ptr)-offsetof(type, member)))
+
+static inline uint32_t min_u32(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+static inline uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
 
 /*
  * Prefetches the cache lines of a range, all at once instead of one miss after the other; for

@@ -21,6 +21,7 @@
 #include "base/fail.h"
 #include "base/fiber_context.h"
 #include "base/fiber_hooks.h"
+#include "base/list.h"
 #include "gannet/base.h"
 
 struct gn_fiber {
@@ -58,20 +59,14 @@ static void fiber_link(struct gn_fiber *fiber)
 
 	if (!list)
 		return;
-	fiber->next = *list;
-	fiber->prev = list;
-	if (fiber->next)
-		fiber->next->prev = &fiber->next;
-	*list = fiber;
+	list_push(list, fiber);
 }
 
 static void fiber_unlink(struct gn_fiber *fiber)
 {
 	if (!fiber->prev)
 		return;
-	*fiber->prev = fiber->next;
-	if (fiber->next)
-		fiber->next->prev = fiber->prev;
+	list_remove(fiber);
 }
 
 #define LINE	   64u

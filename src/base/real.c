@@ -154,7 +154,7 @@ struct gn_thread {
 	char name[THREAD_NAME_MAX];
 };
 
-static void *thread_main(void *arg)
+static void *real_thread_main(void *arg)
 {
 	struct gn_thread *thread = arg;
 
@@ -176,7 +176,7 @@ static int real_thread_start(const char *name, void (*fn)(void *arg), void *arg,
 	thread->arg = arg;
 	if (name)
 		memcpy(thread->name, name, strnlen(name, THREAD_NAME_MAX - 1));
-	err = pthread_create(&thread->handle, NULL, thread_main, thread);
+	err = pthread_create(&thread->handle, NULL, real_thread_main, thread);
 	if (err) {
 		free(thread);
 		return gn_fail(-err, "gn_thread_start(): no thread: %s", gn_strerror(-err));

@@ -215,9 +215,10 @@ static void share_free(struct donor_share *share)
 	gn_free(share);
 }
 
+/* The holder of a token gets the range and the rights of it, until it is revoked. */
 static unsigned rights_to_access(uint32_t rights)
 {
-	return (rights & IO_RIGHT_READ ? GN_REMOTE_READ : 0u) |
+	return GN_CONFINED | (rights & IO_RIGHT_READ ? GN_REMOTE_READ : 0u) |
 	       (rights & IO_RIGHT_WRITE ? GN_REMOTE_WRITE | GN_LOCAL_WRITE : 0u);
 }
 

@@ -150,10 +150,9 @@ int gn_pd_destroy(struct gn_pd *pd)
 
 static int mr_check_region(const struct gn_mem *mem, size_t offset, size_t length, unsigned access)
 {
-	if (access & ~(unsigned)(REMOTE_RIGHTS | GN_LOCAL_WRITE))
-		return gn_fail(-EINVAL,
-			       "gn_mr_register(): access has bits other than GN_REMOTE_* and "
-			       "GN_LOCAL_WRITE");
+	if (access & ~(unsigned)(REMOTE_RIGHTS | GN_LOCAL_WRITE | GN_CONFINED))
+		return gn_fail(-EINVAL, "gn_mr_register(): access has bits other than GN_REMOTE_*, "
+					"GN_LOCAL_WRITE and GN_CONFINED");
 	if (access & (GN_REMOTE_WRITE | GN_REMOTE_ATOMIC) && !(access & GN_LOCAL_WRITE))
 		return gn_fail(-EINVAL,
 			       "gn_mr_register(): remote write and atomic need GN_LOCAL_WRITE");

@@ -5,6 +5,7 @@
  * an error instead of memory corruption.
  */
 #include "base/fail.h"
+#include "base/list.h"
 #include "fabric/fabric.h"
 
 #include <assert.h>
@@ -26,15 +27,6 @@ static const char *const names[OBJ_TYPES] = {
 	[OBJ_LISTENER] = "listener",
 	[OBJ_REQ] = "connection request",
 };
-
-static void obj_link_live(struct obj_pool *pool, struct obj *obj)
-{
-	obj->next = pool->live;
-	obj->prev = &pool->live;
-	if (obj->next)
-		obj->next->prev = &obj->next;
-	pool->live = obj;
-}
 
 int obj_create(struct gn_fabric *fabric, enum obj_type type, size_t base_size, void *out)
 {
@@ -61,7 +53,7 @@ int obj_create(struct gn_fabric *fabric, enum obj_type type, size_t base_size, v
 	obj->type = type;
 	obj->fabric = fabric;
 	gn_mutex_lock(&fabric->lock);
-	obj_link_live(pool, obj);
+	list_push(&pool->live, obj);
 	gn_mutex_unlock(&fabric->lock);
 	memcpy(out, &obj, sizeof(obj));
 	return 0;
@@ -73,9 +65,7 @@ void obj_destroy(struct obj *obj)
 	struct obj_pool *pool = &fabric->pool[obj->type];
 
 	gn_mutex_lock(&fabric->lock);
-	*obj->prev = obj->next;
-	if (obj->next)
-		obj->next->prev = obj->prev;
+	list_remove(obj);
 	obj->magic = MAGIC_DEAD;
 	obj->next = NULL;
 	if (!pool->dead_first)

@@ -238,6 +238,20 @@ static void layout_expose_memory(struct gn_rpc_request *request, const struct gn
 	layout->table = kv_view_write(&entries);
 }
 
+/* Copies a request of so many bytes. False: it has another size, and was answered. */
+static bool request_read(struct gn_rpc_request *request, void *to, uint32_t size)
+{
+	uint32_t bytes;
+	const void *data = gn_rpc_request_data(request, &bytes);
+
+	if (bytes != size) {
+		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
+		return false;
+	}
+	memcpy(to, data, size);
+	return true;
+}
+
 static void handle_layout(struct gn_rpc_request *request, void *arg)
 {
 	const struct gn_kv_server *server = arg;
@@ -251,14 +265,9 @@ static void handle_layout(struct gn_rpc_request *request, void *arg)
 		.bypass = server->bypass,
 	};
 	struct kv_layout_request layout_request;
-	uint32_t bytes;
-	const void *data = gn_rpc_request_data(request, &bytes);
 
-	if (bytes != sizeof(layout_request)) {
-		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
+	if (!request_read(request, &layout_request, sizeof(layout_request)))
 		return;
-	}
-	memcpy(&layout_request, data, sizeof(layout_request));
 	kv_tick(store);
 	layout.now_s = store->now_s;
 	if (layout_request.expose && server->bypass)
@@ -281,14 +290,9 @@ static void handle_clear(struct gn_rpc_request *request, void *arg)
 {
 	const struct gn_kv_server *server = arg;
 	struct kv_clear clear;
-	uint32_t bytes;
-	const void *data = gn_rpc_request_data(request, &bytes);
 
-	if (bytes != sizeof(clear)) {
-		gn_rpc_answer(request, GN_RPC_DENIED, NULL, 0);
+	if (!request_read(request, &clear, sizeof(clear)))
 		return;
-	}
-	memcpy(&clear, data, sizeof(clear));
 	gn_kv_store_clear(server->parts[gn_rpc_request_thread(request)].store, clear.delay_s);
 	gn_rpc_answer(request, GN_RPC_OK, NULL, 0);
 }

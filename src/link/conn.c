@@ -4,6 +4,7 @@
 
 #include "base/counter.h"
 #include "base/fail.h"
+#include "base/list.h"
 #include "link/link.h"
 
 #define SWEEP_INTERVAL_NS 1000000u /* between two attempts to destroy closing connections */
@@ -12,22 +13,6 @@
 #define RETRY_MIN_US	    1000u /* after the first failed attempt */
 #define RETRY_DOUBLINGS_MAX 7u
 #define RETRY_MAX_US	    100000u
-
-static void conn_list_add(struct link_conn *conn, struct link_conn **list)
-{
-	conn->next = *list;
-	conn->prev = list;
-	if (conn->next)
-		conn->next->prev = &conn->next;
-	*list = conn;
-}
-
-static void conn_list_del(struct link_conn *conn)
-{
-	*conn->prev = conn->next;
-	if (conn->next)
-		conn->next->prev = conn->prev;
-}
 
 /* ---- probes ---- */
 
@@ -124,7 +109,7 @@ static void conn_not_opening(struct link_conn *conn)
 static void conn_start_opening(struct link_conn *conn)
 {
 	conn->state = LINK_OPENING;
-	conn_list_add(conn, &conn->loop->conns);
+	list_push(&conn->loop->conns, conn);
 	conn->loop->n_conns++;
 	conn->loop->now_ns = gn_now_ns();
 }
@@ -267,14 +252,14 @@ void link_conn_close(struct link_conn *conn)
 		return;
 	conn_not_opening(conn);
 	if (conn->state != LINK_NEW) {
-		conn_list_del(conn);
+		list_remove(conn);
 		loop->n_conns--;
 		if (!conn->error || conn->error == -EAGAIN) /* otherwise it was refused */
 			gn_disconnect(conn->qp);
 		link_timer_set(&loop->timers, &conn->timer, GN_FOREVER);
 	}
 	conn->state = LINK_CLOSING;
-	conn_list_add(conn, &loop->closing);
+	list_push(&loop->closing, conn);
 	loop->n_closing++;
 	link_timer_set(&loop->timers, &loop->sweep, loop->now_ns);
 }
@@ -291,11 +276,11 @@ void link_conns_sweep(struct link_loop *loop)
 		c->qp = NULL;
 		__atomic_fetch_add(&loop->cq_free, c->completions, __ATOMIC_RELAXED);
 		c->completions = 0;
-		conn_list_del(c);
+		list_remove(c);
 		loop->n_closing--;
 		if (loop->ops->destroy(c))
 			continue;
-		conn_list_add(c, &loop->closing);
+		list_push(&loop->closing, c);
 		loop->n_closing++;
 	}
 	link_timer_set(&loop->timers, &loop->sweep,

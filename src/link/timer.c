@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "link/timer.h"
+#include "base/list.h"
 
 #define TIMERS_RUN_MAX 1024u /* per call, so that the caller gets to its messages */
 
@@ -14,11 +15,7 @@ static struct link_timer *heap_meld(struct link_timer *a, struct link_timer *b)
 		a = b;
 		b = later;
 	}
-	b->next = a->child;
-	b->prev = &a->child;
-	if (b->next)
-		b->next->prev = &b->next;
-	a->child = b;
+	list_push(&a->child, b);
 	return a;
 }
 
@@ -66,9 +63,7 @@ static void heap_remove(struct link_timers *timers, struct link_timer *timer)
 		heap_set_root(timers, children);
 		return;
 	}
-	*timer->prev = timer->next;
-	if (timer->next)
-		timer->next->prev = timer->prev;
+	list_remove(timer);
 	heap_set_root(timers, heap_meld(timers->root, children));
 }
 

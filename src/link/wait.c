@@ -13,11 +13,6 @@
 #define UNWATCHED_POLL_US 50u /* poll interval for words that do not fit into the wait set */
 #define EXTRA_ITEMS	  3u  /* wait items of inbox, cq and channel */
 
-static uint64_t earlier_ns(uint64_t a_ns, uint64_t b_ns)
-{
-	return a_ns < b_ns ? a_ns : b_ns;
-}
-
 static int loop_wait_result(int rc, uint64_t deadline_ns)
 {
 	if (rc == -ETIMEDOUT)
@@ -63,7 +58,7 @@ int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *rea
 		items[n++] = gn_wait_on(&loop->inbox);
 		until_ns = link_loop_clock(loop) +
 			   (words.torn ? TORN_RETRY_US : policy->spin_us) * 1000ull;
-		rc = exec_wait(items, n, earlier_ns(deadline_ns, until_ns), reason);
+		rc = exec_wait(items, n, min_u64(deadline_ns, until_ns), reason);
 		if (rc != -ETIMEDOUT)
 			return loop_wait_result(rc, deadline_ns);
 	}
@@ -73,8 +68,8 @@ int link_loop_wait(struct link_loop *loop, uint64_t deadline_ns, const char *rea
 	until_ns = words.torn ? gn_deadline_us(TORN_RETRY_US) :
 		   words.more ? gn_deadline_us(UNWATCHED_POLL_US) :
 				GN_FOREVER;
-	until_ns = earlier_ns(until_ns, deadline_due(link_timers_due(&loop->timers)));
-	until_ns = earlier_ns(until_ns, deadline_ns);
+	until_ns = min_u64(until_ns, deadline_due(link_timers_due(&loop->timers)));
+	until_ns = min_u64(until_ns, deadline_ns);
 	n = words.n;
 	items[n++] = gn_wait_on(gn_chan_source(loop->chan));
 	items[n++] = gn_wait_on(gn_cq_source(loop->cq));

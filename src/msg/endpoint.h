@@ -23,6 +23,8 @@
 #ifndef GN_MSG_ENDPOINT_H
 #define GN_MSG_ENDPOINT_H
 
+#include <errno.h>
+
 #include "base/owner.h"
 #include "link/link.h"
 #include "msg/wire.h"
@@ -129,6 +131,29 @@ int msg_poller_reserve_bytes(struct msg_poller *poller, uint64_t bytes);
 void msg_poller_release_bytes(struct msg_poller *poller, uint64_t bytes);
 /* Polls completions, and from time to time (or with now) events. */
 void msg_poller_poll(struct msg_poller *poller, bool now);
+/*
+ * Waits after a poll without a result. 1: poll again, with *now as the poll's argument. 0: the
+ * deadline has passed, and the last poll included events. -EINTR.
+ */
+static inline int msg_poller_wait(struct msg_poller *poller, uint64_t deadline_ns,
+				  const char *reason, bool *now)
+{
+	int rc;
+
+	if (deadline_ns == GN_NO_WAIT) {
+		if (*now || !link_loop_overdue(&poller->loop))
+			return 0;
+		*now = true;
+		return 1;
+	}
+	rc = link_loop_wait(&poller->loop, deadline_ns, reason);
+	if (rc == -EINTR)
+		return rc;
+	if (rc == -ETIMEDOUT && *now)
+		return 0;
+	*now = rc == -ETIMEDOUT;
+	return 1;
+}
 /* The loop's source, for gn_wait() and other event loops. */
 struct gn_source *msg_poller_source(struct msg_poller *poller);
 

@@ -488,19 +488,9 @@ int gn_msg_take(struct gn_msg_requester *r, struct gn_msg_result *out, unsigned 
 		got = requester_collect(r, out, n);
 		if (got)
 			return (int)got;
-		if (deadline_ns == GN_NO_WAIT) {
-			if (now || !link_loop_overdue(&r->poller.loop))
-				return 0;
-			now = true;
-			continue;
-		}
-		rc = link_loop_wait(&r->poller.loop, deadline_ns, "answers");
-		if (rc == -EINTR)
+		rc = msg_poller_wait(&r->poller, deadline_ns, "answers", &now);
+		if (rc <= 0)
 			return rc;
-		if (rc == -ETIMEDOUT && now)
-			return 0;
-		/* Poll once more, the channel included, before returning 0. */
-		now = rc == -ETIMEDOUT;
 	}
 	return 0;
 }

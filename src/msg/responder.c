@@ -326,18 +326,9 @@ int gn_msg_respond(struct gn_msg_responder *r, uint64_t deadline_ns)
 
 		if (n)
 			return n;
-		if (deadline_ns == GN_NO_WAIT) {
-			if (now || !link_loop_overdue(&r->poller.loop))
-				return 0;
-			now = true;
-			continue;
-		}
-		rc = link_loop_wait(&r->poller.loop, deadline_ns, "requests");
-		if (rc == -EINTR)
+		rc = msg_poller_wait(&r->poller, deadline_ns, "requests", &now);
+		if (rc <= 0)
 			return rc;
-		if (rc == -ETIMEDOUT && now)
-			return 0;
-		now = rc == -ETIMEDOUT;
 	}
 }
 

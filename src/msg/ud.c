@@ -275,11 +275,6 @@ static void ud_fail_endpoints(struct msg_poller *poller)
 			msg_ep_fail(poller->eps[i], GN_MSG_GONE);
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 int msg_ud_open(struct msg_poller *poller, uint32_t receives, uint32_t sends, uint32_t bytes)
 {
 	/* The RC qp of each UD connection needs completions, too. */

@@ -6,6 +6,7 @@
 
 #include "base/bits.h"
 #include "base/counter.h"
+#include "base/list.h"
 #include "base/mutant.h"
 #include "rpc/copy.h"
 #include "rpc/server.h"
@@ -125,11 +126,6 @@ int rpc_conn_recv(struct rpc_conn *c)
 	return gn_post_recv(c->link.qp, &wr, NULL);
 }
 
-static uint32_t min_u32(uint32_t a, uint32_t b)
-{
-	return a < b ? a : b;
-}
-
 static struct rpc_conn *conn_new(struct rpc_thread *t, const struct rpc_hello *hello)
 {
 	const struct gn_rpc_server_opts *o = &t->server->opts;
@@ -189,22 +185,6 @@ static int conn_accept(struct rpc_conn *c, struct gn_conn_req *req)
 	return gn_accept(req, c->link.qp, &opts);
 }
 
-static void conn_list_add(struct rpc_conn *c, struct rpc_conn **list)
-{
-	c->next = *list;
-	c->prev = list;
-	if (c->next)
-		c->next->prev = &c->next;
-	*list = c;
-}
-
-static void conn_list_remove(struct rpc_conn *c)
-{
-	*c->prev = c->next;
-	if (c->next)
-		c->next->prev = c->prev;
-}
-
 static bool conn_hello_ok(const struct gn_event *event, struct rpc_hello *hello)
 {
 	memcpy(hello, event->private_data, sizeof(*hello));
@@ -249,7 +229,7 @@ static void conn_adopt(struct link_task *task)
 	/* the blocks may have been allocated before the thread ran */
 	for (uint32_t i = 0; i < c->n_made; i++)
 		rpc_conn_request_at(c, i)->owner = t->id;
-	conn_list_add(c, &t->conns);
+	list_push(&t->conns, c);
 	rpc_conn_update_pending(c);
 	__atomic_fetch_add(&t->n_conns, 1, __ATOMIC_RELAXED);
 	c->active_ns = gn_now_ns();
@@ -370,7 +350,7 @@ void rpc_conn_end(struct link_conn *link)
 	const struct gn_rpc_server_opts *o = &c->thread->server->opts;
 
 	__atomic_fetch_sub(&c->thread->n_conns, 1, __ATOMIC_RELAXED);
-	conn_list_remove(c);
+	list_remove(c);
 	__atomic_store_n(&c->dead, true, __ATOMIC_RELAXED);
 	conn_drop_arrived(c);
 	link_conn_close(link);
@@ -424,8 +404,8 @@ void rpc_conn_park(struct rpc_conn *c, bool long_idle)
 		return;
 	}
 	c->parked = true;
-	conn_list_remove(c);
-	conn_list_add(c, &c->thread->parked);
+	list_remove(c);
+	list_push(&c->thread->parked, c);
 	counter_add(&c->thread->count.parks, 1);
 }
 
@@ -437,8 +417,8 @@ void rpc_conn_unpark(struct rpc_conn *c)
 	c->parked = false;
 	if (!c->open)
 		conn_publish_parked(c, 0, __ATOMIC_RELEASE);
-	conn_list_remove(c);
-	conn_list_add(c, &c->thread->conns);
+	list_remove(c);
+	list_push(&c->thread->conns, c);
 	link_conn_set_probe_interval(&c->link, LINK_PROBE_NS);
 	counter_add(&c->thread->count.wakes, 1);
 }

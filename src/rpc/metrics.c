@@ -22,10 +22,10 @@ struct text {
 	bool first; /* of a list in JSON */
 };
 
-static void put(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void text_put(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* JSON. */
-static void put(struct text *t, const char *fmt, ...)
+static void text_put(struct text *t, const char *fmt, ...)
 {
 	const size_t left = t->len < t->room ? t->room - t->len : 0;
 	va_list args;
@@ -40,7 +40,7 @@ static void put(struct text *t, const char *fmt, ...)
 
 static void put_member(struct text *t, const char *name, uint64_t value)
 {
-	put(t, "%s\n  \"%s\": %llu", t->first ? "" : ",", name, (unsigned long long)value);
+	text_put(t, "%s\n  \"%s\": %llu", t->first ? "" : ",", name, (unsigned long long)value);
 	t->first = false;
 }
 
@@ -96,39 +96,39 @@ static const char *const status_names[GN_RPC_FAILED + 1] = {
 static void put_statuses(struct text *t, const struct gn_rpc_counters *c)
 {
 	if (t->format == GN_RPC_JSON)
-		put(t, ",\n  \"ended\": {");
+		text_put(t, ",\n  \"ended\": {");
 	else
 		prom_family(&t->prom, PROM_COUNTER, "ended_total", "Calls ended, by status.");
 	for (unsigned i = 0; i <= GN_RPC_FAILED; i++) {
 		const struct prom_label status = {"status", status_names[i]};
 
 		if (t->format == GN_RPC_JSON)
-			put(t, "%s\"%s\": %llu", i ? ", " : "", status_names[i],
-			    (unsigned long long)c->ended[i]);
+			text_put(t, "%s\"%s\": %llu", i ? ", " : "", status_names[i],
+				 (unsigned long long)c->ended[i]);
 		else
 			prom_count(&t->prom, &status, c->ended[i]);
 	}
 	if (t->format == GN_RPC_JSON)
-		put(t, "}");
+		text_put(t, "}");
 }
 
 static void put_times(struct text *t, const struct rpc_times *times)
 {
 	const double n = times->weighed ? (double)times->weighed : 1;
 
-	put(t,
-	    "\"calls\": %llu, \"timed\": %llu, \"mean_us\": %.3f, \"p50_us\": %.3f, \"p90_us\": "
-	    "%.3f, \"p99_us\": %.3f, \"buckets_ns\": [",
-	    (unsigned long long)times->calls, (unsigned long long)times->count,
-	    (double)times->sum_ns / n * 1e-3, (double)rpc_times_percentile(times, 50) * 1e-3,
-	    (double)rpc_times_percentile(times, 90) * 1e-3,
-	    (double)rpc_times_percentile(times, 99) * 1e-3);
+	text_put(t,
+		 "\"calls\": %llu, \"timed\": %llu, \"mean_us\": %.3f, \"p50_us\": %.3f, "
+		 "\"p90_us\": %.3f, \"p99_us\": %.3f, \"buckets_ns\": [",
+		 (unsigned long long)times->calls, (unsigned long long)times->count,
+		 (double)times->sum_ns / n * 1e-3, (double)rpc_times_percentile(times, 50) * 1e-3,
+		 (double)rpc_times_percentile(times, 90) * 1e-3,
+		 (double)rpc_times_percentile(times, 99) * 1e-3);
 	for (unsigned i = 0, n_put = 0; i < RPC_TIMES_BUCKETS; i++)
 		if (times->bucket[i])
-			put(t, "%s[%llu, %llu]", n_put++ ? ", " : "",
-			    (unsigned long long)rpc_times_end(i),
-			    (unsigned long long)times->bucket[i]);
-	put(t, "]");
+			text_put(t, "%s[%llu, %llu]", n_put++ ? ", " : "",
+				 (unsigned long long)rpc_times_end(i),
+				 (unsigned long long)times->bucket[i]);
+	text_put(t, "]");
 }
 
 /*
@@ -143,17 +143,17 @@ static void put_methods_json(struct text *t, const void *of, gather_fn *gather, 
 {
 	struct rpc_times times;
 
-	put(t, ",\n  \"methods\": [");
+	text_put(t, ",\n  \"methods\": [");
 	t->first = true;
 	for (unsigned m = 0; gather(of, &m, &times); m++) {
-		put(t, "%s\n    {\"method\": %u, ", t->first ? "" : ",", m);
+		text_put(t, "%s\n    {\"method\": %u, ", t->first ? "" : ",", m);
 		t->first = false;
 		put_times(t, &times);
 		if (more)
 			more(t, of, m);
-		put(t, "}");
+		text_put(t, "}");
 	}
-	put(t, "\n  ]");
+	text_put(t, "\n  ]");
 }
 
 /* A histogram for each method. list: what was shown before. -ENOMEM. */
@@ -179,8 +179,8 @@ static int put_methods_prom(struct text *t, const void *of, gather_fn *gather,
 	return 0;
 }
 
-static int begin(struct text *t, enum gn_rpc_format format, const char *prefix, char *buf,
-		 size_t room)
+static int text_begin(struct text *t, enum gn_rpc_format format, const char *prefix, char *buf,
+		      size_t room)
 {
 	if (format > GN_RPC_PROMETHEUS || (room && !buf))
 		return gn_fail(-EINVAL,
@@ -189,15 +189,15 @@ static int begin(struct text *t, enum gn_rpc_format format, const char *prefix, 
 	*t = (struct text){.format = format, .buf = buf, .room = room, .first = true};
 	prom_init(&t->prom, prefix, buf, room);
 	if (format == GN_RPC_JSON)
-		put(t, "{");
+		text_put(t, "{");
 	return 0;
 }
 
-static int end(struct text *t)
+static int text_end(struct text *t)
 {
 	if (t->format == GN_RPC_PROMETHEUS)
 		return (int)t->prom.len;
-	put(t, "\n}\n");
+	text_put(t, "\n}\n");
 	return (int)t->len;
 }
 
@@ -252,8 +252,8 @@ static void put_method_state(struct text *t, const void *of, unsigned method)
 	const struct gn_rpc_client *c = of;
 	const struct rpc_method_state *mstate = method_state_of(c, method);
 
-	put(t, ", \"mode\": \"%s\", \"server_us\": %u",
-	    rpc_uses_reply(c, mstate) ? "reply" : "fetch", mstate->last_us);
+	text_put(t, ", \"mode\": \"%s\", \"server_us\": %u",
+		 rpc_uses_reply(c, mstate) ? "reply" : "fetch", mstate->last_us);
 }
 
 int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format format, char *buf,
@@ -263,7 +263,7 @@ int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format form
 	int rc = rpc_client_check(c);
 
 	if (!rc)
-		rc = begin(&t, format, "gannet_rpc_client_", buf, room);
+		rc = text_begin(&t, format, "gannet_rpc_client_", buf, room);
 	if (rc)
 		return rc;
 	put_counters(&t, &c->count);
@@ -282,7 +282,7 @@ int gn_rpc_client_metrics(const struct gn_rpc_client *c, enum gn_rpc_format form
 	else /* to look changes what is histogram, and nothing of the client */
 		rc = put_methods_prom(&t, c, method_state_times,
 				      (struct rpc_histogram **)&c->histograms);
-	return rc ? rc : end(&t);
+	return rc ? rc : text_end(&t);
 }
 
 /* ---- a server ---- */
@@ -357,7 +357,7 @@ int gn_rpc_server_metrics(struct gn_rpc_server *server, enum gn_rpc_format forma
 	int rc = gn_rpc_server_counters(server, &c);
 
 	if (!rc)
-		rc = begin(&t, format, "gannet_rpc_server_", buf, room);
+		rc = text_begin(&t, format, "gannet_rpc_server_", buf, room);
 	if (rc)
 		return rc;
 	put_counters(&t, &c);
@@ -375,7 +375,7 @@ int gn_rpc_server_metrics(struct gn_rpc_server *server, enum gn_rpc_format forma
 		rc = put_methods_prom(&t, server, server_times, &server->histograms);
 		gn_mutex_unlock(&server->histograms_lock);
 	}
-	return rc ? rc : end(&t);
+	return rc ? rc : text_end(&t);
 }
 
 /* ---- the methods that every server has ---- */

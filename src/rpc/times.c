@@ -88,13 +88,14 @@ no_inline void rpc_timing_end(struct rpc_conn *c, const struct rpc_timing *t, ui
 /* ---- what is shown ---- */
 
 /* part of whole, as a share of n. */
-static uint64_t share_of(uint64_t n, uint64_t part, uint64_t whole)
+static uint64_t histogram_share(uint64_t n, uint64_t part, uint64_t whole)
 {
 	return (uint64_t)((unsigned __int128)n * part / whole);
 }
 
 /* n calls more, in buckets as these; false: these are none. */
-static bool spread(struct rpc_histogram *s, uint64_t n, const uint64_t *bucket, uint64_t sum_ns)
+static bool histogram_spread(struct rpc_histogram *s, uint64_t n, const uint64_t *bucket,
+			     uint64_t sum_ns)
 {
 	uint64_t all = 0, below = 0, put = 0;
 
@@ -106,12 +107,12 @@ static bool spread(struct rpc_histogram *s, uint64_t n, const uint64_t *bucket, 
 		uint64_t upto;
 
 		below += bucket[i];
-		upto = share_of(n, below, all);
+		upto = histogram_share(n, below, all);
 		s->bucket[i] += upto - put;
 		put = upto;
 	}
 	s->calls += n;
-	s->sum_ns += share_of(n, sum_ns, all);
+	s->sum_ns += histogram_share(n, sum_ns, all);
 	return true;
 }
 
@@ -126,9 +127,9 @@ void rpc_histogram_update(struct rpc_histogram *s, const struct rpc_times *now,
 		return; /* what was timed since then is for those to come */
 	for (unsigned i = 0; i < RPC_TIMES_BUCKETS; i++)
 		fresh[i] = now->bucket[i] - s->seen[i];
-	if (!spread(s, n, fresh, now->sum_ns - s->seen_sum_ns) &&
-	    !spread(s, n, now->bucket, now->sum_ns))
-		spread(s, n, others->bucket, others->sum_ns);
+	if (!histogram_spread(s, n, fresh, now->sum_ns - s->seen_sum_ns) &&
+	    !histogram_spread(s, n, now->bucket, now->sum_ns))
+		histogram_spread(s, n, others->bucket, others->sum_ns);
 	memcpy(s->seen, now->bucket, sizeof(s->seen));
 	s->seen_sum_ns = now->sum_ns;
 }

@@ -12,11 +12,6 @@
 #define CLOCK_TURNS 8u	/* turns between two reads of the clock, in fetch mode */
 #define YIELD_TURNS 64u /* turns between two yields to a server on the same core */
 
-static uint64_t earlier_ns(uint64_t a_ns, uint64_t b_ns)
-{
-	return a_ns < b_ns ? a_ns : b_ns;
-}
-
 /* ---- callbacks of the loop ---- */
 
 /* The address where the next reply's sequence will appear. */
@@ -88,12 +83,12 @@ static int wait_pause(struct gn_rpc_client *c, uint64_t until_ns, struct wait_tu
 	}
 	now_ns = gn_now_ns();
 	if (fetch)
-		until_ns = earlier_ns(until_ns, c->fetch_at_ns);
+		until_ns = min_u64(until_ns, c->fetch_at_ns);
 	if (c->n_reply || rpc_waits_for_slot(c))
-		until_ns = earlier_ns(until_ns, rpc_probe_due_ns(c) + 1);
+		until_ns = min_u64(until_ns, rpc_probe_due_ns(c) + 1);
 	at_ns = notify_due_ns(c);
 	if (!c->notify && at_ns > now_ns)
-		until_ns = earlier_ns(until_ns, at_ns);
+		until_ns = min_u64(until_ns, at_ns);
 	if (rpc_calls_sent(c))
 		link_conn_set_probe_interval(&c->link->conn, LINK_PROBE_NS);
 	turns->waited = true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Events at a time of a node's clock. A drift of the clock moves them. */
+#include "base/list.h"
 #include "sim/nodes.h"
 
 static void alarm_schedule(struct sim_alarm *alarm)
@@ -34,19 +35,13 @@ int sim_alarm_init(struct sim_alarm *alarm, struct sim_node *node,
 	alarm->node = node;
 	alarm->ring = ring;
 	alarm->deadline_ns = GN_FOREVER;
-	alarm->next = node->alarms;
-	alarm->prev = &node->alarms;
-	if (alarm->next)
-		alarm->next->prev = &alarm->next;
-	node->alarms = alarm;
+	list_push(&node->alarms, alarm);
 	return 0;
 }
 
 void sim_alarm_fini(struct sim_alarm *alarm)
 {
-	*alarm->prev = alarm->next;
-	if (alarm->next)
-		alarm->next->prev = alarm->prev;
+	list_remove(alarm);
 	sim_event_fini(&alarm->node->sim->engine, &alarm->event);
 }
 

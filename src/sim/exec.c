@@ -10,7 +10,7 @@
 
 #define PREEMPT_MAX_PS (3000u * SIM_PS_PER_NS)
 
-static uint64_t now_ns(void)
+static uint64_t exec_sim_now_ns(void)
 {
 	struct gn_sim *sim = sim_current();
 
@@ -21,7 +21,7 @@ static uint64_t now_ns(void)
 	return sim_clock_ns(&sim->proc->node->clock, sim->engine.now_ps);
 }
 
-static uint64_t random64(void)
+static uint64_t exec_sim_random(void)
 {
 	return sim_random_next(&sim_current()->engine.random);
 }
@@ -55,7 +55,8 @@ static void exec_sim_preempt(void)
 				       sim_random_below(&sim->engine.random, PREEMPT_MAX_PS));
 }
 
-static int thread_start(const char *name, void (*fn)(void *), void *arg, struct gn_thread **out)
+static int exec_sim_thread_start(const char *name, void (*fn)(void *), void *arg,
+				 struct gn_thread **out)
 {
 	struct sim_thread *thread;
 	int rc = sim_thread_create(sim_current()->proc, name, fn, arg, &thread);
@@ -66,18 +67,18 @@ static int thread_start(const char *name, void (*fn)(void *), void *arg, struct 
 	return 0;
 }
 
-static int thread_join(struct gn_thread *thread)
+static int exec_sim_thread_join(struct gn_thread *thread)
 {
 	return sim_thread_join(sim_current()->thread, (struct sim_thread *)(void *)thread);
 }
 
-static uint64_t thread_id(void)
+static uint64_t exec_sim_thread_id(void)
 {
 	assert(sim_current()->thread);
 	return sim_thread_number(sim_current()->thread);
 }
 
-static const char *node_name(void)
+static const char *exec_sim_node_name(void)
 {
 	return sim_current()->proc->node->name;
 }
@@ -105,7 +106,7 @@ static void exec_sim_yield(void)
 	sim_settle(sim);
 }
 
-static void sleep_us(uint64_t us)
+static void exec_sim_sleep_us(uint64_t us)
 {
 	struct sim_thread *self = sim_current()->thread;
 
@@ -115,20 +116,20 @@ static void sleep_us(uint64_t us)
 
 const struct exec_ops exec_sim = {
 	.name = "sim",
-	.now_ns = now_ns,
-	.random = random64,
+	.now_ns = exec_sim_now_ns,
+	.random = exec_sim_random,
 	.alloc = sim_heap_alloc,
 	.free = sim_heap_free,
 	.charge = exec_sim_charge,
 	.preempt = exec_sim_preempt,
-	.thread_start = thread_start,
-	.thread_join = thread_join,
-	.thread_id = thread_id,
-	.node_name = node_name,
+	.thread_start = exec_sim_thread_start,
+	.thread_join = exec_sim_thread_join,
+	.thread_id = exec_sim_thread_id,
+	.node_name = exec_sim_node_name,
 	.error = exec_sim_error,
 	.fibers = exec_sim_fibers,
 	.yield = exec_sim_yield,
-	.sleep_us = sleep_us,
+	.sleep_us = exec_sim_sleep_us,
 	.mutex_init = sim_mutex_init,
 	.mutex_lock = sim_mutex_lock,
 	.mutex_unlock = sim_mutex_unlock,

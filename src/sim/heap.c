@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "base/list.h"
 #include "sim/nodes.h"
 
 #define BLOCK_LIVE 0x67636c6976650001u
@@ -45,11 +46,7 @@ void *sim_heap_alloc(size_t size, size_t align)
 	at = ((uintptr_t)raw + sizeof(*block) + align - 1) & ~(uintptr_t)(align - 1);
 	block = (struct sim_block *)(void *)(raw + (at - (uintptr_t)raw)) - 1;
 	*block = (struct sim_block){.magic = BLOCK_LIVE, .proc = proc, .raw = raw, .size = size};
-	block->next = proc->blocks;
-	block->prev = &proc->blocks;
-	if (block->next)
-		block->next->prev = &block->next;
-	proc->blocks = block;
+	list_push(&proc->blocks, block);
 	proc->n_blocks++;
 	proc->block_bytes += size;
 	return block + 1;
@@ -61,9 +58,7 @@ void sim_heap_free(void *ptr)
 
 	assert(block->magic == BLOCK_LIVE);
 	block->magic = BLOCK_FREE;
-	*block->prev = block->next;
-	if (block->next)
-		block->next->prev = block->prev;
+	list_remove(block);
 	block->proc->n_blocks--;
 	block->proc->block_bytes -= block->size;
 	free(block->raw);

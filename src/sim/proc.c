@@ -8,6 +8,7 @@
 
 #include "base/bits.h"
 #include "base/fail.h"
+#include "base/list.h"
 #include "sim/nodes.h"
 
 #define PROCS_MAX 65536u
@@ -16,18 +17,12 @@
 
 void sim_hook_add(struct sim_proc *proc, struct sim_hook *hook)
 {
-	hook->next = proc->hooks;
-	hook->prev = &proc->hooks;
-	if (hook->next)
-		hook->next->prev = &hook->next;
-	proc->hooks = hook;
+	list_push(&proc->hooks, hook);
 }
 
 void sim_hook_del(struct sim_hook *hook)
 {
-	*hook->prev = hook->next;
-	if (hook->next)
-		hook->next->prev = hook->prev;
+	list_remove(hook);
 }
 
 /* ---- end ---- */

@@ -11,6 +11,7 @@
 
 #include "base/bits.h"
 #include "base/fail.h"
+#include "base/list.h"
 #include "base/real.h"
 #include "sim/nodes.h"
 
@@ -155,11 +156,7 @@ int sim_thread_create(struct sim_proc *proc, const char *name, void (*fn)(void *
 	thread->deadline_ns = GN_FOREVER;
 	if (name)
 		memcpy(thread->name, name, strnlen(name, sizeof(thread->name) - 1));
-	thread->next = proc->threads;
-	thread->prev = &proc->threads;
-	if (thread->next)
-		thread->next->prev = &thread->next;
-	proc->threads = thread;
+	list_push(&proc->threads, thread);
 	sim_unpark(thread);
 	*out = thread;
 	return 0;
@@ -179,9 +176,7 @@ void sim_thread_destroy(struct sim_thread *thread)
 	sim_waiters_leave(thread);
 	sim_event_fini(&thread->proc->sim->engine, &thread->run);
 	thread_drop_stack(thread);
-	*thread->prev = thread->next;
-	if (thread->next)
-		thread->next->prev = thread->prev;
+	list_remove(thread);
 	free(thread);
 }
 

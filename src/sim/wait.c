@@ -8,26 +8,16 @@
 
 #include "base/bits.h"
 #include "base/fail.h"
+#include "base/list.h"
 #include "base/mutant.h"
 #include "sim/nodes.h"
 
 #define FEW_WORDS    64u
 #define WORD_POLL_PS 2000u /* per word, between two polls of many words */
 
-static void wait_link_item(struct gn_wait_item **list, struct gn_wait_item *item)
-{
-	item->next = *list;
-	item->prev = list;
-	if (item->next)
-		item->next->prev = &item->next;
-	*list = item;
-}
-
 static void wait_unlink_item(struct gn_wait_item *item)
 {
-	*item->prev = item->next;
-	if (item->next)
-		item->next->prev = item->prev;
+	list_remove(item);
 	item->next = NULL;
 	item->prev = NULL;
 }
@@ -100,7 +90,7 @@ static void wait_link_source(struct sim_thread *self, struct gn_source *source,
 {
 	item->waiter = self;
 	source->wake = source_woken;
-	wait_link_item(&source->waiters, item);
+	list_push(&source->waiters, item);
 	for (struct gn_source *m = source->mute ? NULL : source->members; m; m = m->next)
 		wait_link_source(self, m, &m->item);
 }
@@ -121,7 +111,7 @@ static void wait_link_all(struct sim_thread *self, struct gn_wait_item *items, u
 			wait_link_source(self, items[i].source, &items[i]);
 		} else {
 			items[i].waiter = self;
-			wait_link_item(&self->proc->watched, &items[i]);
+			list_push(&self->proc->watched, &items[i]);
 			self->proc->n_watched++;
 		}
 	}

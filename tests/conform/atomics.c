@@ -162,7 +162,7 @@ static bool refuse_a(struct cf *cf)
 	return true;
 }
 
-/* With a bad lkey the target may have done its part before the result found no place. */
+/* With a bad lkey the target may have executed the operation before the result was refused. */
 static bool word_as_it_may_be(const struct cf_rc *rc, uint64_t before, enum refusal how)
 {
 	return word_at(rc, 0) == before || (how == BAD_LKEY && word_at(rc, 0) == before + 1);
@@ -263,7 +263,7 @@ static bool client_unlock(struct client *c)
 	return !c->error;
 }
 
-/* Add one by READ and WRITE: right only if nobody else does so at the same time. */
+/* Adds one by READ and WRITE: correct only under mutual exclusion. */
 static bool client_section(struct client *c)
 {
 	struct gn_wr wr;
@@ -291,7 +291,7 @@ static void client_main(void *arg)
 		c->entered++;
 }
 
-/* What A tells B in the end: how often it did each. */
+/* A's final message to B: how often it executed each operation. */
 struct totals {
 	uint64_t added, entered;
 };
@@ -396,25 +396,10 @@ static bool mixed_b(struct cf *cf)
 }
 
 const struct cf_case cf_cases_atomics[] = {
-	{.number = 29,
-	 .name = "CAS and FAA return the old value, and wrap",
-	 .a = values_a,
-	 .b = values_b,
-	 .needs = GN_CAP_ATOMICS},
-	{.number = 30,
-	 .name = "atomics that must be refused",
-	 .a = refuse_a,
-	 .b = refuse_b,
-	 .needs = GN_CAP_ATOMICS},
-	{.number = 31,
-	 .name = "many clients: exact sums, one in the lock",
-	 .a = clients_a,
-	 .b = clients_b,
-	 .needs = GN_CAP_ATOMICS},
-	{.number = 32,
-	 .name = "many clients and the target's CPU",
-	 .a = clients_a,
-	 .b = mixed_b,
-	 .needs = GN_CAP_ATOMICS | GN_CAP_ATOMIC_CPU},
-	{.number = 0},
+	{29, "CAS and FAA return the old value, and wrap", values_a, values_b, GN_CAP_ATOMICS, 0},
+	{30, "atomics that must be refused", refuse_a, refuse_b, GN_CAP_ATOMICS, 0},
+	{31, "many clients: exact sums, one in the lock", clients_a, clients_b, GN_CAP_ATOMICS, 0},
+	{32, "many clients and the target's CPU", clients_a, mixed_b,
+	 GN_CAP_ATOMICS | GN_CAP_ATOMIC_CPU, 0},
+	{0},
 };

@@ -9,13 +9,11 @@
 
 #include "harness.h"
 
-enum made_kind { FABRIC, CTX, PD, MEM, MR, CQ, CHAN, QP, AH, LISTENER, PAGES };
-
 struct cf_made {
 	struct cf_made *next;
-	enum made_kind kind;
+	enum cf_object kind;
 	void *object;
-	size_t size; /* PAGES */
+	size_t size; /* CF_PAGES */
 };
 
 static const char *const kind_name[] = {"fabric", "ctx", "pd", "mem",	   "mr",     "cq",
@@ -25,17 +23,17 @@ static const char *const kind_name[] = {"fabric", "ctx", "pd", "mem",	   "mr",  
  * The calls that never wait: they end within the time they state, twice that on a busy machine.
  * The other sort is called by the cases themselves.
  */
-static int try_mr(void *mr)
+static int mr_deregister_try(void *mr)
 {
 	return gn_mr_deregister_try(mr);
 }
 
-static int try_qp(void *qp)
+static int qp_destroy_try(void *qp)
 {
 	return gn_qp_destroy_try(qp);
 }
 
-static int until_gone(int (*try)(void *), void *object)
+static int destroy_until_gone(int (*try)(void *), void *object)
 {
 	const uint64_t deadline_ns = gn_deadline_us(2 * GN_TEARDOWN_US);
 	int err = try(object);
@@ -52,33 +50,33 @@ static int destroy_object(const struct cf_made *made)
 	void *object = made->object;
 
 	switch (made->kind) {
-	case FABRIC:
+	case CF_FABRIC:
 		return gn_fabric_close(object);
-	case CTX:
+	case CF_CTX:
 		return gn_ctx_destroy(object);
-	case PD:
+	case CF_PD:
 		return gn_pd_destroy(object);
-	case MEM:
+	case CF_MEM:
 		return gn_mem_free(object);
-	case MR:
-		return until_gone(try_mr, object);
-	case CQ:
+	case CF_MR:
+		return destroy_until_gone(mr_deregister_try, object);
+	case CF_CQ:
 		return gn_cq_destroy(object);
-	case CHAN:
+	case CF_CHAN:
 		return gn_chan_destroy(object);
-	case QP:
-		return until_gone(try_qp, object);
-	case AH:
+	case CF_QP:
+		return destroy_until_gone(qp_destroy_try, object);
+	case CF_AH:
 		return gn_ah_destroy(object);
-	case LISTENER:
+	case CF_LISTENER:
 		return gn_listener_destroy(object);
-	case PAGES:
+	case CF_PAGES:
 		return munmap(object, made->size) ? -errno : 0;
 	}
 	return -EINVAL;
 }
 
-static void own_sized(struct cf *cf, enum made_kind kind, void *object, size_t size)
+static void own_sized(struct cf *cf, enum cf_object kind, void *object, size_t size)
 {
 	struct cf_made *made;
 
@@ -93,12 +91,12 @@ static void own_sized(struct cf *cf, enum made_kind kind, void *object, size_t s
 	cf->made = made;
 }
 
-static void own(struct cf *cf, enum made_kind kind, void *object)
+void cf_own(struct cf *cf, enum cf_object kind, void *object)
 {
 	own_sized(cf, kind, object, 0);
 }
 
-static struct cf_made **find(struct cf *cf, const void *object)
+static struct cf_made **made_find(struct cf *cf, const void *object)
 {
 	struct cf_made **link = &cf->made;
 
@@ -109,7 +107,7 @@ static struct cf_made **find(struct cf *cf, const void *object)
 
 bool cf_disown(struct cf *cf, const void *object)
 {
-	struct cf_made **link = find(cf, object);
+	struct cf_made **link = made_find(cf, object);
 	struct cf_made *made = *link;
 
 	if (!made)
@@ -121,7 +119,7 @@ bool cf_disown(struct cf *cf, const void *object)
 
 bool cf_destroy(struct cf *cf, const void *object)
 {
-	struct cf_made *made = *find(cf, object);
+	struct cf_made *made = *made_find(cf, object);
 	int err;
 
 	if (!made)
@@ -148,56 +146,6 @@ bool cf_destroy_all(struct cf *cf)
 	return !first[0] || cf_why(cf, "%s", first);
 }
 
-void cf_own_fabric(struct cf *cf, struct gn_fabric *fabric)
-{
-	own(cf, FABRIC, fabric);
-}
-
-void cf_own_ctx(struct cf *cf, struct gn_ctx *ctx)
-{
-	own(cf, CTX, ctx);
-}
-
-void cf_own_pd(struct cf *cf, struct gn_pd *pd)
-{
-	own(cf, PD, pd);
-}
-
-void cf_own_mem(struct cf *cf, struct gn_mem *mem)
-{
-	own(cf, MEM, mem);
-}
-
-void cf_own_mr(struct cf *cf, struct gn_mr *mr)
-{
-	own(cf, MR, mr);
-}
-
-void cf_own_cq(struct cf *cf, struct gn_cq *cq)
-{
-	own(cf, CQ, cq);
-}
-
-void cf_own_chan(struct cf *cf, struct gn_chan *chan)
-{
-	own(cf, CHAN, chan);
-}
-
-void cf_own_qp(struct cf *cf, struct gn_qp *qp)
-{
-	own(cf, QP, qp);
-}
-
-void cf_own_ah(struct cf *cf, struct gn_ah *ah)
-{
-	own(cf, AH, ah);
-}
-
-void cf_own_listener(struct cf *cf, struct gn_listener *listener)
-{
-	own(cf, LISTENER, listener);
-}
-
 /* ---- created and remembered ---- */
 
 #define MADE(kind, call)                                                                          \
@@ -207,7 +155,7 @@ void cf_own_listener(struct cf *cf, struct gn_listener *listener)
 			cf_why(cf, "cannot create a %s: %s", kind_name[kind], gn_strerror(err_)); \
 			return NULL;                                                              \
 		}                                                                                 \
-		own(cf, kind, made);                                                              \
+		cf_own(cf, kind, made);                                                           \
 		return made;                                                                      \
 	} while (0)
 
@@ -216,56 +164,56 @@ struct gn_cq *cf_make_cq(struct cf *cf, uint32_t depth, struct gn_chan *chan)
 	struct gn_cq_opts opts = {.size = sizeof(opts), .depth = depth, .chan = chan};
 	struct gn_cq *made;
 
-	MADE(CQ, gn_cq_create(cf->ctx, &opts, &made));
+	MADE(CF_CQ, gn_cq_create(cf->ctx, &opts, &made));
 }
 
 struct gn_chan *cf_make_chan(struct cf *cf)
 {
 	struct gn_chan *made;
 
-	MADE(CHAN, gn_chan_create(cf->ctx, &made));
+	MADE(CF_CHAN, gn_chan_create(cf->ctx, &made));
 }
 
 struct gn_pd *cf_make_pd(struct cf *cf)
 {
 	struct gn_pd *made;
 
-	MADE(PD, gn_pd_create(cf->ctx, &made));
+	MADE(CF_PD, gn_pd_create(cf->ctx, &made));
 }
 
 struct gn_qp *cf_make_qp(struct cf *cf, struct gn_pd *pd, const struct gn_qp_opts *opts)
 {
 	struct gn_qp *made;
 
-	MADE(QP, gn_qp_create(pd, opts, &made));
+	MADE(CF_QP, gn_qp_create(pd, opts, &made));
 }
 
 struct gn_mem *cf_make_mem(struct cf *cf, size_t size, unsigned rights)
 {
 	struct gn_mem *made;
 
-	MADE(MEM, gn_mem_alloc(cf->fabric, size, rights, &made));
+	MADE(CF_MEM, gn_mem_alloc(cf->fabric, size, rights, &made));
 }
 
 struct gn_mr *cf_make_mr(struct cf *cf, struct gn_pd *pd, struct gn_mem *mem, unsigned access)
 {
 	struct gn_mr *made;
 
-	MADE(MR, gn_mr_register(pd, mem, 0, gn_mem_size(mem), access, &made));
+	MADE(CF_MR, gn_mr_register(pd, mem, 0, gn_mem_size(mem), access, &made));
 }
 
 struct gn_ah *cf_make_ah(struct cf *cf, struct gn_qp *qp, const struct gn_ud_addr *addr)
 {
 	struct gn_ah *made;
 
-	MADE(AH, gn_ah_create(qp, addr, &made));
+	MADE(CF_AH, gn_ah_create(qp, addr, &made));
 }
 
 struct gn_listener *cf_make_listener(struct cf *cf, const char *addr, struct gn_chan *chan)
 {
 	struct gn_listener *made;
 
-	MADE(LISTENER, gn_listener_create(cf->ctx, addr, chan, 0, &made));
+	MADE(CF_LISTENER, gn_listener_create(cf->ctx, addr, chan, 0, &made));
 }
 
 uint8_t *cf_make_pages(struct cf *cf, size_t size, void *hint)
@@ -278,6 +226,6 @@ uint8_t *cf_make_pages(struct cf *cf, size_t size, void *hint)
 		return NULL;
 	}
 	if (!hint)
-		own_sized(cf, PAGES, pages, size);
+		own_sized(cf, CF_PAGES, pages, size);
 	return pages;
 }

@@ -6,7 +6,7 @@
  * two nodes of a simulated cluster, and cannot tell which: everything a side knows is in its struct
  * cf, time and threads come from gannet/exec.h, and there are no statics. Before a case each side
  * gets a fresh fabric, ctx, pd and chan; after it the harness destroys what the case made through
- * the cf_make_ calls or gave to cf_own_, closes the fabric, and fails the case if an object was
+ * the cf_make_ calls or gave to cf_own(), closes the fabric, and fails the case if an object was
  * left. Nothing waits longer than cf_deadline(). A struct cf belongs to its side's main thread:
  * other threads leave their findings in memory for it to CHECK.
  *
@@ -30,7 +30,7 @@
 struct cf;
 struct cf_ctl;	 /* control connection; harness only */
 struct cf_made;	 /* an object to destroy at the end; harness only */
-struct cf_world; /* what is outside the two sides; harness only */
+struct cf_world; /* the environment of both sides; harness only */
 
 /* ---- cases ---- */
 
@@ -38,7 +38,7 @@ struct cf_world; /* what is outside the two sides; harness only */
 typedef bool cf_side(struct cf *cf);
 
 enum cf_case_flag {
-	CF_B_DIES = 1 << 0, /* B ends in cf_die(), and is started anew; such cases come last */
+	CF_B_DIES = 1 << 0, /* B ends in cf_die() and is started again; such cases come last */
 	/*
 	 * About the simulator itself: A's side runs outside of the simulated cluster, after it, has
 	 * no fabric, and simulates what it needs. Skipped on other providers.
@@ -75,6 +75,7 @@ extern const struct cf_case cf_cases_beside[];	   /* 79, 80 */
 extern const struct cf_case cf_cases_timer[];	   /* 81 */
 extern const struct cf_case cf_cases_one[];	   /* 82-86 */
 extern const struct cf_case cf_cases_fixed[];	   /* 87-89 */
+extern const struct cf_case cf_cases_fence[];	   /* 90-92 */
 
 /* ---- a side ---- */
 
@@ -162,7 +163,7 @@ struct cf {
 			SKIP("no %s", #cap);  \
 	} while (0)
 
-/* fmt starts with a space: CHECK may have nothing else to say, and no format may be empty. */
+/* fmt starts with a space, because a format may not be empty. */
 void cf_fail(struct cf *cf, const char *file, int line, const char *cond, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 void cf_skip(struct cf *cf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -185,7 +186,7 @@ bool cf_sync(struct cf *cf);
 bool cf_tell(struct cf *cf, const void *data, uint32_t len_bytes);
 /* Exactly len_bytes, or it fails. */
 bool cf_hear(struct cf *cf, void *data, uint32_t len_bytes);
-/* tell and hear: both sides pass what they have and get the other's. */
+/* Send and receive: both sides pass their data and get the other's. */
 bool cf_swap(struct cf *cf, const void *mine, void *theirs, uint32_t len_bytes);
 
 /*
@@ -200,7 +201,7 @@ _Noreturn void cf_die(struct cf *cf);
 
 /* ---- how long, how often ---- */
 
-/* From now until a wait has failed. Generous: reaching it is a failure. */
+/* The deadline of a wait. It is generous: reaching it is a failure. */
 uint64_t cf_deadline(const struct cf *cf);
 /* n at effort 10, in proportion below; never 0. */
 uint64_t cf_count(const struct cf *cf, uint64_t n);
@@ -219,7 +220,7 @@ int cf_open_fds(const struct cf *cf);
 
 /*
  * Each creates, and remembers for the end of the case; NULL on failure with the reason left for
- * CHECK. What a case makes with gn_ calls it must destroy itself, or hand over with cf_own_: that
+ * CHECK. What a case makes with gn_ calls it must destroy itself, or hand over with cf_own(): that
  * also works on a failed CHECK.
  */
 struct gn_cq *cf_make_cq(struct cf *cf, uint32_t depth, struct gn_chan *chan);
@@ -232,16 +233,20 @@ struct gn_mr *cf_make_mr(struct cf *cf, struct gn_pd *pd, struct gn_mem *mem, un
 struct gn_ah *cf_make_ah(struct cf *cf, struct gn_qp *qp, const struct gn_ud_addr *addr);
 struct gn_listener *cf_make_listener(struct cf *cf, const char *addr, struct gn_chan *chan);
 
-void cf_own_fabric(struct cf *cf, struct gn_fabric *fabric);
-void cf_own_ctx(struct cf *cf, struct gn_ctx *ctx);
-void cf_own_pd(struct cf *cf, struct gn_pd *pd);
-void cf_own_mem(struct cf *cf, struct gn_mem *mem);
-void cf_own_mr(struct cf *cf, struct gn_mr *mr);
-void cf_own_cq(struct cf *cf, struct gn_cq *cq);
-void cf_own_chan(struct cf *cf, struct gn_chan *chan);
-void cf_own_qp(struct cf *cf, struct gn_qp *qp);
-void cf_own_ah(struct cf *cf, struct gn_ah *ah);
-void cf_own_listener(struct cf *cf, struct gn_listener *listener);
+enum cf_object {
+	CF_FABRIC,
+	CF_CTX,
+	CF_PD,
+	CF_MEM,
+	CF_MR,
+	CF_CQ,
+	CF_CHAN,
+	CF_QP,
+	CF_AH,
+	CF_LISTENER,
+	CF_PAGES,
+};
+void cf_own(struct cf *cf, enum cf_object kind, void *object);
 /* The case destroyed it, or will. True if it was known. */
 bool cf_disown(struct cf *cf, const void *object);
 /* Destroy now what would be destroyed at the end. */
@@ -325,7 +330,7 @@ bool cf_idle_peer(struct cf *cf);
 
 /* ---- completions and events ---- */
 
-/* One completion, whatever it says. */
+/* One completion, with any status. */
 bool cf_poll_one(struct cf *cf, struct gn_cq *cq, struct gn_wc *wc);
 /* One completion, with this id and status. */
 bool cf_expect_wc(struct cf *cf, struct gn_cq *cq, uint64_t id, enum gn_wc_status status);
@@ -341,7 +346,7 @@ bool cf_expect_state(struct cf *cf, struct gn_qp *qp, enum gn_qp_state state);
 
 /* ---- data ---- */
 
-/* Bytes that depend on tag, on the case's seed and on their place in data. */
+/* Bytes that depend on tag, the case's seed and their offset. */
 void cf_fill(const struct cf *cf, void *data, size_t len_bytes, uint64_t tag);
 bool cf_check_fill(struct cf *cf, const void *data, size_t len_bytes, uint64_t tag);
 /* Guards: paint a whole buffer, and see later that nothing changed in [from, to). */

@@ -53,11 +53,17 @@ static uint32_t private_len(const struct cf *cf, unsigned i)
 	return lens[i % PRIVATE_ROUNDS];
 }
 
+/* An acceptor may reply with more than a connector may send. */
+static uint32_t reply_len(const struct cf *cf, unsigned i)
+{
+	return i + 1 < PRIVATE_ROUNDS ? private_len(cf, i + 1) : GN_PRIVATE_MAX;
+}
+
 static bool accept_private(struct cf *cf, struct gn_cq *cq, unsigned i)
 {
 	uint8_t data[GN_PRIVATE_MAX];
 	struct gn_conn_opts opts = {
-		.size = sizeof(opts), .private_data = data, .private_len = private_len(cf, i + 1)};
+		.size = sizeof(opts), .private_data = data, .private_len = reply_len(cf, i)};
 	struct gn_event ev;
 	struct gn_qp *qp;
 
@@ -137,7 +143,7 @@ static bool private_b(struct cf *cf)
 		cf_fill(cf, data, opts.private_len, i);
 		CHECK_INT(gn_connect_wait(qp, addr, &opts, &ev), 0);
 		CHECK_INT(ev.type, GN_EVENT_ESTABLISHED);
-		CHECK(check_private(cf, &ev, private_len(cf, i + 1), PRIVATE_ROUNDS + i));
+		CHECK(check_private(cf, &ev, reply_len(cf, i), PRIVATE_ROUNDS + i));
 		CHECK(cf_expect_state(cf, qp, GN_QP_READY));
 		CHECK_INT(gn_connect(qp, addr, NULL), -EISCONN);
 		CHECK(cf_sync(cf));
@@ -202,7 +208,7 @@ static bool bad_addresses(struct cf *cf, struct gn_qp *qp)
 	return true;
 }
 
-/* Nobody there, nobody who answers, and on a network also no such host. */
+/* No listener, a peer that does not answer, and on a network also an unknown host. */
 static bool unreachable(struct cf *cf, struct gn_cq *cq)
 {
 	struct gn_conn_opts opts = {.size = sizeof(opts), .timeout_us = TIMEOUT_US};
@@ -257,8 +263,8 @@ static bool refuse_b(struct cf *cf)
 /* ---- 65 ---- */
 
 /*
- * A thread of B's that connects and, once told to, goes away without having heard from A. It must
- * take its channel's events all the while for the request to get to A at all, so it owns all.
+ * A thread of B that connects and, on request, destroys its qp before A answers. The request
+ * reaches A only while the thread takes its channel's events, so it owns all objects.
  */
 struct visitor {
 	struct gn_ctx *ctx;
@@ -284,7 +290,7 @@ static int visit(struct visitor *v, struct gn_chan *chan, struct gn_cq *cq)
 	err = gn_connect(qp, v->addr, &conn);
 	while (!err && !__atomic_load_n(&v->leave, __ATOMIC_ACQUIRE)) {
 		err = gn_chan_wait(chan, gn_deadline_us(look_us), &ev);
-		/* Nothing is what should come: nobody has accepted. */
+		/* Nothing must arrive: the request was not accepted. */
 		err = err == -ETIMEDOUT || err == -EINTR ? 0 : err ? err : -EPROTO;
 	}
 	return gn_qp_destroy(qp) ?: err;
@@ -356,11 +362,11 @@ static bool reject_late(struct cf *cf)
 	CHECK(cf_sync(cf));
 	CHECK(cf_sync(cf));
 	gn_reject(ev.req, NULL,
-		  0); /* whatever it says, the request is gone: the fabric will close */
+		  0); /* whatever it returns, the request is freed: the fabric will close */
 	return true;
 }
 
-/* A: a request that nobody has taken dies with the listener; one that was taken does not. */
+/* A: a queued request is destroyed with its listener; a taken request is not. */
 static bool close_listener(struct cf *cf, struct gn_cq *cq, struct gn_listener *listener)
 {
 	struct gn_wait_item item = gn_wait_on(gn_chan_source(cf->chan));
@@ -480,7 +486,7 @@ static bool crowd_send(struct cf *cf, struct crowd *crowd, struct gn_qp *qp, uns
 	return cf_post(cf, qp, &wr);
 }
 
-/* One message on each connection: it is in its own word, on its own qp. */
+/* One message on each connection, in its own word and on its own qp. */
 static bool crowd_hear(struct cf *cf, struct crowd *crowd, bool heard[CROWD])
 {
 	struct gn_wc wc;

@@ -39,7 +39,7 @@ struct cf_ctl {
 	struct gn_qp *qp;
 	bool up;
 	uint64_t sent, acked;	   /* send slot n is n % CTL_SLOTS */
-	uint64_t arrived, taken;   /* places in inbox, modulo CTL_SLOTS */
+	uint64_t arrived, taken;   /* slots of inbox, modulo CTL_SLOTS */
 	uint32_t inbox[CTL_SLOTS]; /* receive slots, in the order of arrival */
 };
 
@@ -273,7 +273,7 @@ int cf_ctl_put(struct cf_ctl *ctl, enum cf_kind kind, const void *data, uint32_t
 	return 0;
 }
 
-/* Put what has arrived into the inbox; wait for something if it is empty. */
+/* Puts received messages into the inbox; waits for one if the inbox is empty. */
 static int pump(struct cf_ctl *ctl, uint64_t deadline_ns)
 {
 	struct gn_wc wc[CTL_SLOTS];
@@ -393,7 +393,7 @@ bool cf_get(struct cf *cf, enum cf_kind kind, void *data, uint32_t len_bytes, ui
 	return true;
 }
 
-/* The other side may be in a wait of its own that fails in the end: let it say so first. */
+/* The other side may be in a wait that will fail: let it report that first. */
 static uint64_t patient(const struct cf *cf)
 {
 	return gn_deadline_us(2 * cf->wait_us);

@@ -107,7 +107,7 @@ static bool watch_clock(struct cf *cf)
 	return true;
 }
 
-/* Sleeping takes as long as it was told to, at least. */
+/* A sleep takes at least the requested time. */
 static bool sleep_takes_time(struct cf *cf)
 {
 	const uint64_t before_ns = gn_now_ns();
@@ -126,7 +126,7 @@ static bool one_clock(const struct cf *cf)
 	return !cf->host[CF_A] || !cf->host[CF_B] || !strcmp(cf->host[CF_A], cf->host[CF_B]);
 }
 
-/* What one side tells of its clock, the other's has reached when it hears of it. */
+/* A clock value that one side sends has been reached by the other's clock when it arrives. */
 static bool clocks(struct cf *cf)
 {
 	uint64_t mine_ns, theirs_ns;

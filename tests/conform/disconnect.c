@@ -23,7 +23,10 @@
 #define FLUSH_SENDS 4u
 #define MSG_BYTES   64u
 
-/* Who calls gn_disconnect() in round i / 2; who has requests outstanding in round i is i % 2. */
+/*
+ * The side that calls gn_disconnect() in round i / 2; side i % 2 has outstanding requests in round
+ * i.
+ */
 static bool leaves(const struct cf *cf, unsigned i)
 {
 	const bool both = i / 2 == 2;
@@ -33,7 +36,7 @@ static bool leaves(const struct cf *cf, unsigned i)
 
 #define LEAVE_ROUNDS 6u
 
-/* One DISCONNECTED on each side, whoever began. */
+/* One DISCONNECTED on each side, whichever side disconnected. */
 static bool expect_gone(struct cf *cf, struct cf_rc *rc)
 {
 	struct gn_event ev;
@@ -54,7 +57,7 @@ static bool expect_no_more(struct cf *cf, struct cf_rc *rc)
 	return true;
 }
 
-/* The peer may have stopped answering before this side knew: the first send may say so. */
+/* The peer may have stopped answering before this side knew: the first send may fail. */
 static bool expect_sends_flushed(struct cf *cf, struct cf_rc *rc)
 {
 	struct gn_wc wc;
@@ -66,7 +69,7 @@ static bool expect_sends_flushed(struct cf *cf, struct cf_rc *rc)
 	return cf_expect_flushed(cf, rc->send_cq, 1, FLUSH_SENDS - 1);
 }
 
-/* What is posted afterwards is flushed as well. */
+/* Later posts are flushed as well. */
 static bool post_too_late(struct cf *cf, struct cf_rc *rc)
 {
 	CHECK(cf_recv(cf, rc, 100, 0, MSG_BYTES));
@@ -101,7 +104,7 @@ static bool leave_round(struct cf *cf, unsigned i)
 		CHECK(cf_expect_flushed(cf, rc.recv_cq, 0, FLUSH_RECVS));
 	}
 	CHECK(post_too_late(cf, &rc));
-	gn_disconnect(rc.qp); /* once more: whatever it says, nothing happens */
+	gn_disconnect(rc.qp); /* a second call has no effect, whatever it returns */
 	CHECK(expect_no_more(cf, &rc));
 	CHECK(cf_sync(cf));
 	return cf_rc_close(cf, &rc);
@@ -145,7 +148,7 @@ static bool destroy_b(struct cf *cf)
 #define KILL_MSG_BYTES 4096u
 #define KILL_WRITE     32768u
 #define KILL_PAUSE_US  500u /* between bursts of WRITEs: they cost no time at all in a simulation */
-#define SHM_NOTICE_NS  UINT64_C(100000000) /* shm promises to notice a death while it is polled */
+#define SHM_NOTICE_NS  UINT64_C(100000000) /* shm must detect a death while it is polled */
 
 /* A connection of A with itself, to show that others go on. */
 struct loop {
@@ -202,7 +205,7 @@ static bool loop_goes_on(struct cf *cf, struct loop *loop, uint64_t tag)
 	return cf_check_fill(cf, loop->buf + LOOP_BYTES, LOOP_BYTES, tag);
 }
 
-/* One of A's two queues: ids are positions, so in order and once is all there is to check. */
+/* One of A's two queues: ids are positions, so each must complete once and in order. */
 struct ledger {
 	struct gn_cq *cq;
 	uint64_t posted, done, ok;
@@ -232,7 +235,7 @@ struct transfer {
 	uint64_t died_ns, wrote_ns;
 };
 
-/* Only shm says how soon, and there B is a process of this machine. */
+/* Only shm has a bound for this, and there B is a process of this machine. */
 static bool watch_b(struct cf *cf, struct transfer *t)
 {
 	int32_t pid;
@@ -319,8 +322,8 @@ static bool survive(struct cf *cf, struct transfer *t, struct loop *loop)
 }
 
 /*
- * B is faster than A, and has to wait for receives. A guest that gets no processor for a while posts
- * none, which is not what is tested; simulated processors are there at all times.
+ * B is faster than A and waits for receives. A guest without a processor for a while posts none,
+ * which is not tested here; simulated processors are always available.
  */
 #define KILL_RNR_US	490000u
 #define KILL_RNR_SIM_US 1000u
@@ -374,7 +377,7 @@ static bool killed_b(struct cf *cf)
 #define RECONNECTS 100u
 #define NO_KEY	   0xdeadbeefu
 
-/* Ends in a failed WRITE, by turns A's and B's, with flushed receives that nobody polls. */
+/* Ends in a failed WRITE of A or B in turn, with flushed receives that are not polled. */
 static bool fail_round(struct cf *cf, struct cf_rc *rc, unsigned i)
 {
 	char addr[CF_ADDR_MAX];

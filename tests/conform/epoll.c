@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Case 46: a channel's fd in somebody else's event loop. This is the one place where the suite
- * waits by a system call.
- */
+/* Case 46: a channel's fd in another event loop. Only this case waits by a system call. */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>

@@ -14,7 +14,7 @@
 #define BURST	    3u
 #define MSG_BYTES   32u
 
-/* One completion by polling alone: gn_cq_wait() may arm the cq, and arming is what is looked at. */
+/* One completion by polling alone: gn_cq_wait() may arm the cq, and arming is tested here. */
 static bool poll_plain(struct cf *cf, struct gn_cq *cq, struct gn_wc *wc)
 {
 	const uint64_t deadline_ns = cf_deadline(cf);
@@ -169,7 +169,7 @@ static void dawdle(struct cf *cf)
 		__asm__ volatile("");
 }
 
-/* The sequence that fabric.h tells users to follow. */
+/* The sequence that fabric.h prescribes. */
 static bool arm_poll_sleep(struct cf *cf, struct cf_rc *rc, uint64_t id)
 {
 	struct gn_event ev;
@@ -432,7 +432,9 @@ static bool unconsumed_b(struct cf *cf)
 #define OVERRUN_DEPTH 4u
 #define OVERRUN_BY    32u
 
-/* The event comes without a poll, which would make room. Others, as DISCONNECTED, may come too. */
+/*
+ * The event comes without a poll, which would free entries. Others, as DISCONNECTED, may come too.
+ */
 static bool expect_overrun(struct cf *cf, struct gn_chan *chan, struct gn_cq *cq)
 {
 	const uint64_t deadline_ns = cf_deadline(cf);
@@ -509,7 +511,7 @@ static bool overrun_b(struct cf *cf)
 #define POLL_MOST  3
 #define BAD_ID	   0xfedcba9876543210u
 
-/* Never more than asked for, in order, and nothing stored behind the ones returned. */
+/* Never more than requested, in order, and nothing stored beyond the returned ones. */
 static bool poll_in_threes(struct cf *cf, struct cf_rc *rc)
 {
 	const uint64_t deadline_ns = cf_deadline(cf);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting for completions, events and states, and saying what came instead. A wait looks now and
- * then whether the other side has failed: then it need not last until its deadline.
+ * Waits for completions, events and states, and reports what came instead. A wait ends before its
+ * deadline if the other side has failed.
  */
 #include <errno.h>
 
 #include "harness.h"
 
-#define LOOK_US	 100000u /* between looks at the other side */
+#define LOOK_US	 100000u /* between checks of the other side */
 #define QUIET_US 2000u	 /* in which nothing may happen */
 
-/* Whether there is any use in waiting on. */
+/* False: waiting on is useless. */
 static bool peer_fine(struct cf *cf)
 {
 	if (!cf->running->b || !cf_ctl_ended(cf->ctl))

@@ -33,7 +33,7 @@
 #define UD_AT	   12288u
 #define BUF_BYTES  16384u
 
-/* What the server tells in its answer to a connection. */
+/* The server's private data in its accept. */
 struct greeting {
 	struct gn_remote remote;
 	struct gn_ud_addr ud;
@@ -90,7 +90,7 @@ __attribute__((format(printf, 2, 3))) static bool wrong(const struct end *end, c
 	return false;
 }
 
-/* A call may fail, but has to say so properly. */
+/* A call may fail, with a valid error. */
 static bool went_well(const struct end *end, const char *what, int err)
 {
 	const int errno_most = 4095;
@@ -315,7 +315,7 @@ static bool next_event(struct end *end, enum gn_event_type want, struct gn_event
 
 	do {
 		err = gn_chan_wait(end->chan, deadline_ns, ev);
-		/* A client that crashed comes again: there is room for one. */
+		/* A crashed client reconnects: there is one more qp. */
 		if (!err && ev->type == GN_EVENT_CONNECT_REQUEST && ev->type != want)
 			gn_reject(ev->req, NULL, 0);
 	} while (!err && (ev->type == GN_EVENT_CQ ||

@@ -31,9 +31,9 @@ static const struct shape shapes[] = {
 	{"pause", "+50us", ""},
 	{"slow-node", "+1ms", ":20x"},
 	{"slow-link", "+1ms", ":20x"},
-	{"partition", "", ""}, /* for good */
+	{"partition", "", ""}, /* permanent */
 	{"partition", "+300us", ""},
-	{"partition", "+300us", ">"}, /* it hears, and is not heard */
+	{"partition", "+300us", ">"}, /* it receives, but cannot send */
 	{"drift", "", ":200ppm"},
 };
 
@@ -62,7 +62,7 @@ static bool can_happen(const struct point *point, const char *kind)
 		return !(point->caps & GN_CAP_INORDER_WRITE);
 	if (!strcmp(kind, "torn-read")) /* without the promise every READ is, and no fault */
 		return point->caps & GN_CAP_READ_HEAD_FIRST;
-	if (!strcmp(kind, "preempt")) /* it is the layers above the fabric that can be */
+	if (!strcmp(kind, "preempt")) /* only layers above the fabric can be */
 		return false;
 	return true;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runs the cases. A leads: it names a case, both sides run their function of it, say that it ended,
- * take down what it made, and give a verdict. A side that fails says so at once, which ends the
- * other's waits; a B that died or no longer answers is started anew for the next case.
+ * Runs the cases. A leads: it names a case, both sides run their function, report its end, destroy
+ * its objects, and send a verdict. A side that fails reports this at once, which ends the other's
+ * waits. A B that died or does not answer is started again for the next case.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -24,7 +24,8 @@ static const struct cf_case *const tables[] = {
 	cf_cases_visible,    cf_cases_repeat,
 	cf_cases_faults,     cf_cases_beside,
 	cf_cases_timer,	     cf_cases_one,
-	cf_cases_fixed,	     NULL,
+	cf_cases_fixed,	     cf_cases_fence,
+	NULL,
 };
 
 const struct cf_case *cf_case_find(unsigned number)
@@ -71,7 +72,7 @@ void cf_fail(struct cf *cf, const char *file, int line, const char *cond, const 
 	char more[CF_WHY_MAX + 2];
 	va_list ap;
 
-	/* Not this side's fault: the other one ended first and has told why. */
+	/* Not this side's fault: the other side failed first and reported why. */
 	if (cf->peer_ended || cf->skipped)
 		return;
 	va_start(ap, fmt);
@@ -109,15 +110,15 @@ void cf_note(struct cf *cf, const char *fmt, ...)
 static bool set_up(struct cf *cf)
 {
 	CHECK_INT(gn_fabric_open(cf->fabric_name, &cf->fabric), 0);
-	cf_own_fabric(cf, cf->fabric);
+	cf_own(cf, CF_FABRIC, cf->fabric);
 	cf->attr.size = sizeof(cf->attr);
 	CHECK_INT(gn_fabric_query(cf->fabric, &cf->attr), 0);
 	CHECK_INT(gn_ctx_create(cf->fabric, &cf->ctx), 0);
-	cf_own_ctx(cf, cf->ctx);
+	cf_own(cf, CF_CTX, cf->ctx);
 	CHECK_INT(gn_pd_create(cf->ctx, &cf->pd), 0);
-	cf_own_pd(cf, cf->pd);
+	cf_own(cf, CF_PD, cf->pd);
 	CHECK_INT(gn_chan_create(cf->ctx, &cf->chan), 0);
-	cf_own_chan(cf, cf->chan);
+	cf_own(cf, CF_CHAN, cf->chan);
 	return true;
 }
 
@@ -299,7 +300,7 @@ static int have_peer(struct cf_run *run, struct cf *cf)
 	return run->no_peer;
 }
 
-/* B's verdict, or that it is gone. */
+/* B's verdict, or that B has ended. */
 static void hear_verdict(struct cf_run *run, struct cf *cf, int err, struct cf_verdict *verdict)
 {
 	uint32_t len_bytes = sizeof(*verdict);
@@ -424,7 +425,7 @@ static void outside_case(struct cf_run *run, struct cf *cf, const struct cf_case
 
 typedef void lead_fn(struct cf_run *run, struct cf *cf, const struct cf_case *c);
 
-/* Those with these flags, in the order of their numbers, whatever table they stand in. */
+/* Cases with these flags from all tables, in the order of their numbers. */
 static void lead_all(struct cf_run *run, struct cf *cf, unsigned flags, lead_fn *lead)
 {
 	for (unsigned number = 1; number <= CF_NUMBER_MAX; number++) {

@@ -17,7 +17,7 @@
 /* What A needs from the world outside: NULL where the world has no such thing. */
 struct cf_world {
 	int (*peer_start)(void *arg);			      /* start B */
-	void (*peer_stop)(void *arg, char *how, size_t size); /* end B, and say how it ended */
+	void (*peer_stop)(void *arg, char *how, size_t size); /* end B, and report how it ended */
 	void (*case_begins)(void *arg, unsigned number);
 	void (*die)(void *arg); /* does not return */
 	void *arg;
@@ -88,15 +88,15 @@ bool cf_ctl_up(const struct cf_ctl *ctl);
 int cf_ctl_put(struct cf_ctl *ctl, enum cf_kind kind, const void *data, uint32_t len_bytes,
 	       uint64_t deadline_ns);
 /*
- * The next message; *len_bytes is data's size, then the message's. -EPIPE when the other side is
- * gone.
+ * The next message; *len_bytes is data's size, then the message's. -EPIPE if the other side has
+ * ended.
  */
 int cf_ctl_get(struct cf_ctl *ctl, enum cf_kind *kind, void *data, uint32_t *len_bytes,
 	       uint64_t deadline_ns);
-/* Without waiting: has the other side said that its function ended badly, or gone away? */
+/* Without waiting: has the other side reported a failure, or ended? */
 bool cf_ctl_ended(struct cf_ctl *ctl);
 
-/* The other side was told to quit: wait until it has. */
+/* Waits until the other side has quit as requested. */
 void cf_ctl_bye(struct cf_ctl *ctl, uint64_t deadline_ns);
 
 /* Take one message of this kind and length for the running case. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 54-57: what a peer may not touch. B owns the memory, A tries to get at it. Each attempt
- * that must fail costs a connection, so each runs on one of its own; a second connection, kept from
- * the start to the end of the case, shows that nobody else notices.
+ * Cases 54-57: access rights. B owns the memory, A tries to access it. Each attempt that must fail
+ * breaks its connection, so each has a connection of its own. A second connection, open for the
+ * whole case, shows that others are not affected.
  */
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #define ACCESS_LEN 64u
 #define MEM_PAGES  4u
 #define MEM_BYTES  (MEM_PAGES * (size_t)GN_PAGE)
-#define IMAGE_AT   (2 * MEM_BYTES) /* in a connection's buffer: what the memory should look like */
+#define IMAGE_AT   (2 * MEM_BYTES) /* in a connection's buffer: the expected memory */
 #define BUF_BYTES  (3 * MEM_BYTES)
 #define A_TAG	   1u
 #define B_TAG	   2u
@@ -32,7 +32,7 @@ struct attempt {
 struct room {
 	struct cf_rc safe;  /* the connection that must not suffer */
 	struct gn_pd *pd;   /* B: where the region lives */
-	struct gn_mem *mem; /* B: what is attacked, MEM_BYTES of it */
+	struct gn_mem *mem; /* B: the target, MEM_BYTES long */
 	struct gn_mr *mr;   /* B: the part of mem that begins at start */
 	size_t start;
 	struct gn_remote to; /* mr */
@@ -50,7 +50,7 @@ static bool room_open(struct cf *cf, struct room *room, size_t start, size_t len
 	CHECK((room->pd = cf_make_pd(cf)));
 	CHECK((room->mem = cf_make_mem(cf, MEM_BYTES, cf_all_rights(cf))));
 	CHECK_INT(gn_mr_register(room->pd, room->mem, start, length, access, &room->mr), 0);
-	cf_own_mr(cf, room->mr);
+	cf_own(cf, CF_MR, room->mr);
 	CHECK_INT(gn_mr_remote(room->mr, &room->to), 0);
 	return cf_tell(cf, &room->to, sizeof(room->to));
 }
@@ -71,7 +71,7 @@ static uint8_t *place(const struct room *room, const struct attempt *at, uint8_t
 	return memory + room->start + (at->offset - room->to.offset);
 }
 
-/* B's memory as it is before the access. */
+/* B's memory before the access. */
 static uint8_t *image_before(struct cf *cf, const struct cf_rc *rc)
 {
 	cf_fill(cf, rc->buf + IMAGE_AT, MEM_BYTES, B_TAG);
@@ -342,7 +342,7 @@ static unsigned right_for(enum gn_op op)
 	}
 }
 
-/* Register the same memory again with other rights, and tell A. */
+/* Registers the same memory again with other rights, and sends A the key. */
 static bool reopen(struct cf *cf, struct room *room, unsigned access)
 {
 	if (cf->role == CF_A)

@@ -33,7 +33,8 @@ extern char **environ;
 struct options {
 	const char *provider; /* "shm", "sim", "sim:PROFILE", "verbs", "verbs:DEVICE" */
 	const char *addr;
-	bool role_given, two_guests, one_process, list, help, hash;
+	bool role_given, hash;
+	int two_guests, one_process, list, help; /* set by getopt_long() */
 	bool seed_given;
 	bool sim_given; /* an option that only a simulation has */
 	enum cf_role role;
@@ -86,7 +87,7 @@ static bool parse_only(struct options *o, const char *text)
 	char list[ONLY_MAX * 4], *save;
 	unsigned n = 0;
 
-	snprintf(list, sizeof(list), "%s", text); /* not in place: the command is printed later */
+	snprintf(list, sizeof(list), "%s", text); /* a copy: the command is printed later */
 	for (char *item = strtok_r(list, ",", &save); item; item = strtok_r(NULL, ",", &save)) {
 		uint64_t number;
 
@@ -125,7 +126,7 @@ static bool parse_effort(struct options *o, const char *text)
 	return true;
 }
 
-/* One option with its value; false after a line that says what is wrong. */
+/* Takes one option with its value. False: it was wrong, and an error was printed. */
 static bool take_option(struct options *o, int c, const char *value)
 {
 	switch (c) {
@@ -154,17 +155,7 @@ static bool take_option(struct options *o, int c, const char *value)
 	case 'H':
 		o->sim_given = o->hash = true;
 		return true;
-	case '1':
-		o->one_process = true;
-		return true;
-	case '2':
-		o->two_guests = true;
-		return true;
-	case 'l':
-		o->list = true;
-		return true;
-	case 'h':
-		o->help = true;
+	case 0: /* stored */
 		return true;
 	default:
 		return false;
@@ -173,7 +164,7 @@ static bool take_option(struct options *o, int c, const char *value)
 
 static bool parse_args(struct options *o, int argc, char **argv)
 {
-	static const struct option known[] = {
+	const struct option known[] = {
 		{"provider", required_argument, NULL, 'p'},
 		{"effort", required_argument, NULL, 'e'},
 		{"only", required_argument, NULL, 'o'},
@@ -183,10 +174,10 @@ static bool parse_args(struct options *o, int argc, char **argv)
 		{"caps-off", required_argument, NULL, 'c'},
 		{"faults", required_argument, NULL, 'f'},
 		{"hash", no_argument, NULL, 'H'},
-		{"two-guests", no_argument, NULL, '2'},
-		{"one-process", no_argument, NULL, '1'},
-		{"list", no_argument, NULL, 'l'},
-		{"help", no_argument, NULL, 'h'},
+		{"two-guests", no_argument, &o->two_guests, true},
+		{"one-process", no_argument, &o->one_process, true},
+		{"list", no_argument, &o->list, true},
+		{"help", no_argument, &o->help, true},
 		{NULL, 0, NULL, 0},
 	};
 	int c;
@@ -245,7 +236,7 @@ static int spawn_b(void *arg)
 	return -posix_spawn(&b->pid, "/proc/self/exe", NULL, NULL, argv, environ);
 }
 
-/* B has been told to quit or has died; one that has not ended by now hangs. */
+/* B has received the order to quit, or has died; otherwise it hangs. */
 static void stop_b(void *arg, char *how, size_t size)
 {
 	const unsigned patience = 100;
@@ -455,10 +446,7 @@ static bool check_provider(struct options *o)
 	return false;
 }
 
-/*
- * Half of the cases misuse the library on purpose; what it says to that is shown only when asked
- * for.
- */
+/* Half of the cases misuse the library on purpose; its messages are shown only on request. */
 static void drop_line(void *arg, enum gn_log_level level, const char *line)
 {
 	(void)arg;

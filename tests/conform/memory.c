@@ -20,7 +20,7 @@ static bool register_combination(struct cf *cf, struct gn_mem *mem, unsigned acc
 	CHECK(legal == (mr != NULL));
 	if (!legal)
 		return true;
-	cf_own_mr(cf, mr);
+	cf_own(cf, CF_MR, mr);
 	CHECK(gn_mr_addr(mr) == (uint8_t *)gn_mem_addr(mem) + GN_PAGE);
 	CHECK_INT(gn_mr_length(mr), GN_PAGE + 1);
 	if (access & cf_all_rights(cf)) {
@@ -62,10 +62,7 @@ static bool wrap_memory(struct cf *cf)
 	uint8_t *pages;
 	int err;
 
-	/*
-	 * Two pages that are there, and two that are not: a hole that others may fill, so look at
-	 * once.
-	 */
+	/* Two mapped pages, and two unmapped: others may map there, so use them at once. */
 	CHECK(pages = cf_make_pages(cf, 4 * GN_PAGE, NULL));
 	CHECK(munmap(pages + 2 * GN_PAGE, 2 * GN_PAGE) == 0);
 	CHECK_INT(gn_mem_wrap(cf->fabric, pages, 4 * GN_PAGE, &mem), -EFAULT);
@@ -77,11 +74,11 @@ static bool wrap_memory(struct cf *cf)
 	CHECK_INT(gn_mem_wrap(cf->fabric, pages, SIZE_MAX, &mem), -EINVAL);
 	CHECK(!mem, "a failed call wrote to its output");
 	CHECK_INT(gn_mem_wrap(cf->fabric, pages, 4 * GN_PAGE, &mem), 0);
-	cf_own_mem(cf, mem);
+	cf_own(cf, CF_MEM, mem);
 	CHECK(gn_mem_addr(mem) == pages && gn_mem_size(mem) == 4 * GN_PAGE);
 	CHECK(cf_make_mr(cf, cf->pd, mem, GN_LOCAL_WRITE));
 	err = gn_mr_register(cf->pd, mem, 0, GN_PAGE, GN_REMOTE_READ, &mr);
-	cf_own_mr(cf, mr);
+	cf_own(cf, CF_MR, mr);
 	CHECK_INT(err, cf->attr.caps & GN_CAP_FOREIGN_REMOTE ? 0 : -EOPNOTSUPP);
 	return true;
 }
@@ -130,7 +127,7 @@ static bool remap_a(struct cf *cf)
 		CHECK(cf_make_pages(cf, RENEWED, pages));
 		cf_fill(cf, pages, RENEWED, i);
 		CHECK_INT(gn_mem_wrap(cf->fabric, pages, RENEWED, &mem), 0);
-		cf_own_mem(cf, mem);
+		cf_own(cf, CF_MEM, mem);
 		CHECK(mr = cf_make_mr(cf, cf->pd, mem, 0));
 		sge = (struct gn_sge){pages, RENEWED, gn_mr_lkey(mr)};
 		gn_wr_send(&wr, i, &sge, GN_SIGNALED);
@@ -157,7 +154,7 @@ static bool remap_b(struct cf *cf)
 	return true;
 }
 
-/* A frees remotely readable memory and allocates it anew; B reads the newest. */
+/* A frees remotely readable memory and allocates it again; B reads the newest. */
 static bool renew_a(struct cf *cf)
 {
 	struct cf_rc rc;
@@ -198,10 +195,7 @@ static bool renew_b(struct cf *cf)
 }
 
 const struct cf_case cf_cases_memory[] = {
-	{.number = 8, .name = "memory regions: all rights, bad ranges", .a = registration},
-	{.number = 10,
-	 .name = "memory freed and allocated anew is the new one",
-	 .a = renew_a,
-	 .b = renew_b},
-	{.number = 0},
+	{8, "memory regions: all rights, bad ranges", registration, NULL, 0, 0},
+	{10, "memory freed and allocated anew is the new one", renew_a, renew_b, 0, 0},
+	{0},
 };

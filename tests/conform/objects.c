@@ -200,7 +200,7 @@ static bool qp_limit(struct cf *cf, struct gn_qp_opts opts, const struct limit *
 
 	*value = limit->max;
 	CHECK_INT(gn_qp_create(cf->pd, &opts, &qp), 0);
-	cf_own_qp(cf, qp);
+	cf_own(cf, CF_QP, qp);
 	CHECK_INT(gn_qp_query(qp, &attr), 0);
 	CHECK(field(&attr, limit->in_attr) >= limit->max, "got %u of %u",
 	      field(&attr, limit->in_attr), limit->max);
@@ -424,15 +424,13 @@ static bool any_order(struct cf *cf)
 }
 
 const struct cf_case cf_cases_objects[] = {
-	{.number = 1, .name = "open and close many times, nothing left", .a = open_close},
-	{.number = 2, .name = "every limit and capability is stated", .a = query},
-	{.number = 3, .name = "pd: destroyed twice, or with children", .a = pds},
-	{.number = 4, .name = "cq of 1, of the maximum, of more", .a = cq_sizes},
-	{.number = 5, .name = "cq with and without a channel", .a = cq_channels},
-	{.number = 6, .name = "qp with each limit at its maximum and beyond", .a = qp_limits},
-	{.number = 7, .name = "qp reports at least what was asked for", .a = qp_caps},
-	{.number = 11,
-	 .name = "made in any order, destroyed only without children",
-	 .a = any_order},
-	{.number = 0},
+	{1, "open and close many times, nothing left", open_close, NULL, 0, 0},
+	{2, "every limit and capability is stated", query, NULL, 0, 0},
+	{3, "pd: destroyed twice, or with children", pds, NULL, 0, 0},
+	{4, "cq of 1, of the maximum, of more", cq_sizes, NULL, 0, 0},
+	{5, "cq with and without a channel", cq_channels, NULL, 0, 0},
+	{6, "qp with each limit at its maximum and beyond", qp_limits, NULL, 0, 0},
+	{7, "qp reports at least what was asked for", qp_caps, NULL, 0, 0},
+	{11, "made in any order, destroyed only without children", any_order, NULL, 0, 0},
+	{0},
 };

@@ -26,7 +26,7 @@ static bool write_read_a(struct cf *cf)
 		CHECK(cf_publish(cf, &rc));
 		CHECK(cf_check_framed(cf, rc.buf, rc.buf_bytes, mine, len, i));
 
-		/* B has checked, and put other data at the same place. */
+		/* B has checked, and written other data to the same offset. */
 		CHECK(cf_sync(cf));
 		CHECK(cf_read(cf, &rc, 2 * i + 1, mine, theirs, len, GN_SIGNALED));
 		CHECK(cf_expect_wc(cf, rc.send_cq, 2 * i + 1, GN_WC_OK));
@@ -107,8 +107,8 @@ static bool write_back(struct cf *cf, struct cf_rc *rc, size_t mine, size_t thei
 	cf_paint(rc->buf, framed);
 	CHECK(cf_write(cf, rc, 1, 0, theirs - EDGE, framed, 0));
 	/*
-	 * The first request's source must stay until it is done: its completion is implied by the
-	 * next one's.
+	 * The first request's source must not change until the request is complete, which the next
+	 * completion implies.
 	 */
 	CHECK(cf_read(cf, rc, 2, BACK, theirs - EDGE, framed, GN_SIGNALED));
 	CHECK(cf_expect_wc(cf, rc->send_cq, 2, GN_WC_OK));
@@ -122,7 +122,7 @@ static bool write_back(struct cf *cf, struct cf_rc *rc, size_t mine, size_t thei
 	CHECK(cf_check_framed(cf, rc->buf + BACK + 1, framed, EDGE, len, tag));
 	CHECK(rc->buf[BACK] == 0 && rc->buf[BACK + 1 + framed] == 0);
 
-	/* Exactly these bytes, to a place as odd as they came from. */
+	/* Exactly these bytes, between odd offsets. */
 	cf_paint(rc->buf + BACK, mine + framed);
 	CHECK(cf_read(cf, rc, 5, BACK + mine, theirs, len, GN_SIGNALED));
 	CHECK(cf_expect_wc(cf, rc->send_cq, 5, GN_WC_OK));
@@ -143,8 +143,8 @@ static bool edges_a(struct cf *cf)
 
 	CHECK(cf_rc_pair(cf, &opts, &rc));
 	/*
-	 * Neighbours in this order differ in size and both places, so that a time limit cuts no
-	 * corner off.
+	 * Neighbours in this order differ in size and both offsets, so that a time limit leaves no
+	 * class of them out.
 	 */
 	for (unsigned i = 0; i < n_sizes * n_places; i++) {
 		uint32_t len = sizes[i % n_sizes];
@@ -237,8 +237,8 @@ static bool deep_b(struct cf *cf)
 #define STALE 49152u /* what the first WRITE sends */
 
 /*
- * Two WRITEs to places that overlap, and a READ, in one chain; the READ's data is the second
- * WRITE's, whose effect is after the first's.
+ * Two overlapping WRITEs and a READ in one chain: the READ returns the data of the second WRITE,
+ * which takes effect after the first.
  */
 static bool read_after_write_a(struct cf *cf)
 {
@@ -332,20 +332,11 @@ static bool fence_a(struct cf *cf)
 }
 
 const struct cf_case cf_cases_onesided[] = {
-	{.number = 25, .name = "WRITE and READ, with guards", .a = write_read_a, .b = write_read_b},
-	{.number = 26,
-	 .name = "empty WRITE and READ with a garbage key",
-	 .a = empty_a,
-	 .b = empty_b},
-	{.number = 27,
-	 .name = "odd sizes and places, across pages and packets",
-	 .a = edges_a,
-	 .b = edges_b},
-	{.number = 28, .name = "more READs than can be under way", .a = deep_a, .b = deep_b},
-	{.number = 33,
-	 .name = "a READ after a WRITE sees it",
-	 .a = read_after_write_a,
-	 .b = idle_b},
-	{.number = 34, .name = "a fenced WRITE waits for the READ", .a = fence_a, .b = idle_b},
-	{.number = 0},
+	{25, "WRITE and READ, with guards", write_read_a, write_read_b, 0, 0},
+	{26, "empty WRITE and READ with a garbage key", empty_a, empty_b, 0, 0},
+	{27, "odd sizes and places, across pages and packets", edges_a, edges_b, 0, 0},
+	{28, "more READs than can be under way", deep_a, deep_b, 0, 0},
+	{33, "a READ after a WRITE sees it", read_after_write_a, idle_b, 0, 0},
+	{34, "a fenced WRITE waits for the READ", fence_a, idle_b, 0, 0},
+	{0},
 };

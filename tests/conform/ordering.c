@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 71, 72 and 75: in which order the bytes of WRITEs become visible. In the first two A
- * streams messages into a ring in B's memory, without a notification, and B polls for the word that
- * must come last; finding anything old before it is the failure. These need what only some
- * connections promise. The third, that a receive completion is a barrier, holds everywhere.
+ * Cases 71, 72 and 75: the order in which the bytes of WRITEs become visible. In the first two, A
+ * streams messages into a ring in B's memory without a notification, and B polls the word that must
+ * come last: older data in front of it is a failure. They need capabilities that only some
+ * connections have. The third, that a receive completion is a barrier, holds everywhere.
  */
 #include <assert.h>
 #include <errno.h>
@@ -30,7 +30,7 @@
 static_assert(RING % CONFIRM == 0 && STREAM_STEP % CONFIRM == 0, "a stream ends confirmed");
 static_assert(SLOT_BYTES % BLOCK == 0, "blocks begin with slots");
 
-/* What tells B that it may read. */
+/* What notifies B. */
 enum last_word {
 	LAST_OF_MESSAGE,
 	LAST_OF_BLOCK, /* of each one */
@@ -41,7 +41,7 @@ struct stream {
 	struct cf_rc rc;
 	enum last_word last;
 	uint64_t seq;
-	uint64_t completed; /* A: WRITEs whose source may be changed */
+	uint64_t completed; /* A: WRITEs that are complete */
 };
 
 /* Word i of message seq. Two messages that a slot holds in turn have no word in common. */
@@ -105,7 +105,7 @@ static bool await_word(struct cf *cf, const uint64_t *word, uint64_t want)
 
 /* ---- A ---- */
 
-/* Take one completion of a WRITE, if there is one or once there is one. */
+/* Takes one completion of a WRITE; waits for it if wait is set. */
 static bool reap(struct cf *cf, struct stream *st, bool wait)
 {
 	struct gn_cq *cq = st->rc.send_cq;

@@ -63,7 +63,7 @@ static struct gn_cq *make_cq(struct cf *cf, const struct cf_rc_opts *opts, struc
 		cf_why(cf, "cannot create a cq: %s", gn_strerror(err));
 		return NULL;
 	}
-	cf_own_cq(cf, cq);
+	cf_own(cf, CF_CQ, cq);
 	return cq;
 }
 
@@ -209,26 +209,27 @@ bool cf_send(struct cf *cf, struct cf_rc *rc, uint64_t id, size_t offset, uint32
 	return cf_post(cf, rc->qp, &wr);
 }
 
+static bool post_rdma(struct cf *cf, struct cf_rc *rc, enum gn_op op, uint64_t id, size_t local,
+		      size_t remote, uint32_t len_bytes, uint32_t flags)
+{
+	struct gn_sge sge = cf_sge(rc, local, len_bytes);
+	struct gn_wr wr;
+
+	gn_wr_rdma(&wr, op, id, &sge, &rc->peer, remote, flags);
+	wr.n_sge = n_sge(len_bytes);
+	return cf_post(cf, rc->qp, &wr);
+}
+
 bool cf_write(struct cf *cf, struct cf_rc *rc, uint64_t id, size_t from, size_t to,
 	      uint32_t len_bytes, uint32_t flags)
 {
-	struct gn_sge sge = cf_sge(rc, from, len_bytes);
-	struct gn_wr wr;
-
-	gn_wr_rdma(&wr, GN_OP_WRITE, id, &sge, &rc->peer, to, flags);
-	wr.n_sge = n_sge(len_bytes);
-	return cf_post(cf, rc->qp, &wr);
+	return post_rdma(cf, rc, GN_OP_WRITE, id, from, to, len_bytes, flags);
 }
 
 bool cf_read(struct cf *cf, struct cf_rc *rc, uint64_t id, size_t into, size_t from,
 	     uint32_t len_bytes, uint32_t flags)
 {
-	struct gn_sge sge = cf_sge(rc, into, len_bytes);
-	struct gn_wr wr;
-
-	gn_wr_rdma(&wr, GN_OP_READ, id, &sge, &rc->peer, from, flags);
-	wr.n_sge = n_sge(len_bytes);
-	return cf_post(cf, rc->qp, &wr);
+	return post_rdma(cf, rc, GN_OP_READ, id, into, from, len_bytes, flags);
 }
 
 bool cf_publish(struct cf *cf, struct cf_rc *rc)

@@ -23,7 +23,7 @@ static bool make_fixed(struct cf *cf, const struct cf_rc *rc, struct gn_fixed *t
 	return true;
 }
 
-/* It is done, or completes: the number of those that were done grows. */
+/* The request completes: the count of completed ones grows. */
 static bool post_and_end(struct cf *cf, struct cf_rc *rc, struct gn_fixed *fixed, uint64_t offset,
 			 uint32_t len, uint64_t id, uint64_t *done)
 {
@@ -132,7 +132,7 @@ static bool ends(struct cf *cf, struct cf_rc *rc, enum ending ending, bool reads
 	return true;
 }
 
-/* Our own region is the larger one, but where it is to be the smaller. */
+/* The local region is the larger one, except where it must be the smaller. */
 static bool ends_a(struct cf *cf)
 {
 	for (unsigned i = 0; i < 2 * ENDINGS; i++) {

@@ -44,7 +44,7 @@ static bool write_and_read(struct cf *cf, struct cf_rc *rc, uint64_t i, struct a
 	cf_fill(cf, rc->buf + mine, len, i);
 	gn_wr_rdma(&wr, GN_OP_WRITE, 2 * i, &sge, &rc->peer, theirs, GN_SIGNALED);
 	CHECK(post_and_end(cf, rc, &wr, answers));
-	/* It is the caller's again, and what was written is what a READ finds. */
+	/* The buffer is the caller's again, and a READ returns what was written. */
 	memset(rc->buf + mine, 0, len);
 	sge = cf_sge(rc, WHERE + mine, len);
 	gn_wr_rdma(&wr, GN_OP_READ, 2 * i + 1, &sge, &rc->peer, theirs, GN_SIGNALED);

@@ -12,7 +12,7 @@
 #define MIB   (1024u * 1024u)
 #define FRAME 64u /* guard before a message */
 
-/* Two halves: what is sent, and a painted one to receive in. */
+/* Two halves: one to send from, and a painted one to receive in. */
 #define HALF (2 * FRAME + MIB)
 
 static uint32_t inline_flag(uint32_t len, const struct gn_qp_attr *attr)
@@ -100,7 +100,7 @@ static bool ping_pong(struct cf *cf)
 #define PIECE_MAX 777u
 #define PIECE_GAP 1024u /* pieces lie this far apart, with paint between them */
 
-/* A message cut in pieces, in other places on the two sides. */
+/* A message in pieces, split differently on the two sides. */
 struct cut {
 	unsigned n;
 	uint32_t len[PIECES];
@@ -301,7 +301,7 @@ static bool too_small_b(struct cf *cf)
 
 /* ---- 20 ---- */
 
-/* Long enough for B to be scheduled, hear that the message is on its way, and post. */
+/* Long enough for B to be scheduled, receive the sync, and post. */
 static const struct gn_conn_opts patient = {
 	.size = sizeof(patient), .rnr_retry = GN_RNR_RETRY_DEFAULT, .rnr_timer_us = 490000};
 static const struct gn_conn_opts impatient = {
@@ -575,24 +575,12 @@ static bool notify_b(struct cf *cf)
 }
 
 const struct cf_case cf_cases_send[] = {
-	{.number = 17, .name = "ping-pong of 0 bytes to 1 MiB", .a = ping_pong, .b = ping_pong},
-	{.number = 18, .name = "gather and scatter in odd pieces", .a = pieces, .b = pieces},
-	{.number = 19, .name = "a receive that is too small", .a = too_small_a, .b = too_small_b},
-	{.number = 20,
-	 .name = "a receive that is late, and one that never comes",
-	 .a = late_recv_a,
-	 .b = late_recv_b},
-	{.number = 21,
-	 .name = "messages arrive in the order they were sent",
-	 .a = order_a,
-	 .b = order_b},
-	{.number = 22,
-	 .name = "immediates: value, length, one receive each",
-	 .a = imm_a,
-	 .b = imm_b},
-	{.number = 23,
-	 .name = "an empty WRITE with immediate notifies",
-	 .a = notify_a,
-	 .b = notify_b},
-	{.number = 0},
+	{17, "ping-pong of 0 bytes to 1 MiB", ping_pong, ping_pong, 0, 0},
+	{18, "gather and scatter in odd pieces", pieces, pieces, 0, 0},
+	{19, "a receive that is too small", too_small_a, too_small_b, 0, 0},
+	{20, "a receive that is late, and one that never comes", late_recv_a, late_recv_b, 0, 0},
+	{21, "messages arrive in the order they were sent", order_a, order_b, 0, 0},
+	{22, "immediates: value, length, one receive each", imm_a, imm_b, 0, 0},
+	{23, "an empty WRITE with immediate notifies", notify_a, notify_b, 0, 0},
+	{0},
 };

@@ -13,7 +13,7 @@ struct cf_trace {
 /* "all", "none" or a list of names. Says which name is not known. */
 bool cf_caps_parse(const char *list, uint64_t *out);
 
-/* Whether the library takes these options; it says why not. */
+/* True: the library accepts these options; otherwise it has logged why not. */
 int cf_sim_check(const struct cf_sim *sim);
 
 /*

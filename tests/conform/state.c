@@ -108,7 +108,7 @@ static bool fill_send_queue(struct cf *cf, struct cf_rc *rc, unsigned n)
 		cf_fill(cf, rc->buf + i * MSG, MSG, i);
 		CHECK(cf_send(cf, rc, i, i * MSG, MSG, GN_SIGNALED), "%u of %u", i, n);
 	}
-	/* Of a chain of four there is room for two. */
+	/* The queue has space for two of a chain of four. */
 	sge = cf_sge(rc, 0, MSG);
 	for (unsigned i = 0; i < 4; i++) {
 		gn_wr_send(&wr[i], n - 2 + i, &sge, GN_SIGNALED);
@@ -236,7 +236,7 @@ static bool sges_b(struct cf *cf)
 
 #define CHAIN 9u
 
-/* Ways to be bad, and what the post says to each. */
+/* Invalid requests, and the error of each post. */
 enum badness { BAD_OP, BAD_FLAG, BAD_SGES, BAD_INLINE, BADNESSES };
 
 static int spoil(struct gn_wr *wr, enum badness how, uint32_t max_send_sge)
@@ -257,7 +257,7 @@ static int spoil(struct gn_wr *wr, enum badness how, uint32_t max_send_sge)
 	}
 }
 
-/* A chain of WRITEs with a bad one at place at; only those before it may arrive. */
+/* A chain of WRITEs with an invalid one at index at; only those before it may arrive. */
 static bool bad_chain(struct cf *cf, struct cf_rc *rc, unsigned at, enum badness how)
 {
 	const struct gn_wr *bad = NULL;
@@ -285,7 +285,7 @@ static bool bad_chain(struct cf *cf, struct cf_rc *rc, unsigned at, enum badness
 	return true;
 }
 
-/* The same for receives: exactly those before the bad one are posted. */
+/* The same for receives: exactly those before the invalid one are posted. */
 static bool bad_recv_chain(struct cf *cf, struct cf_rc *rc, unsigned at)
 {
 	const struct gn_recv_wr *bad = NULL;
@@ -349,16 +349,10 @@ static bool prefix_b(struct cf *cf)
 }
 
 const struct cf_case cf_cases_state[] = {
-	{.number = 12, .name = "a send before the connection is refused", .a = send_too_early},
-	{.number = 13,
-	 .name = "receives posted before the connection",
-	 .a = recv_early_a,
-	 .b = recv_early_b},
-	{.number = 14, .name = "full queues refuse, and lose nothing", .a = full_a, .b = full_b},
-	{.number = 15, .name = "too many SGEs are refused", .a = sges_a, .b = sges_b},
-	{.number = 16,
-	 .name = "of a chain with a bad request the prefix is done",
-	 .a = prefix_a,
-	 .b = prefix_b},
-	{.number = 0},
+	{12, "a send before the connection is refused", send_too_early, NULL, 0, 0},
+	{13, "receives posted before the connection", recv_early_a, recv_early_b, 0, 0},
+	{14, "full queues refuse, and lose nothing", full_a, full_b, 0, 0},
+	{15, "too many SGEs are refused", sges_a, sges_b, 0, 0},
+	{16, "of a chain with a bad request the prefix is done", prefix_a, prefix_b, 0, 0},
+	{0},
 };

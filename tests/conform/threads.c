@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Both sides as threads of one process: what the thread sanitizer can see into, and users do as well. Nobody can
- * be killed here, and a case that is about processes is skipped.
+ * Both sides as threads of one process, as users run them too, and as the thread sanitizer needs
+ * it. No side can be killed, so cases about processes are skipped.
  */
 #include "threads.h"
 

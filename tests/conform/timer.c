@@ -80,7 +80,7 @@ static bool set_anew(struct cf *cf, struct gn_chan *chan)
 	return no_event(cf, chan, gn_deadline_us(LATER_US));
 }
 
-/* An event that nobody has taken goes with its deadline. */
+/* A queued event is removed with its deadline. */
 static bool untaken(struct cf *cf, struct gn_chan *chan)
 {
 	struct gn_wait_item item = gn_wait_on(gn_chan_source(chan));

@@ -10,13 +10,13 @@
 
 #include "conform.h"
 
-#define QKEY	  0x1234u /* with the high bit clear: set, it asks for the privileged key */
+#define QKEY	  0x1234u /* with the high bit clear: set, it means the privileged key */
 #define SLOTS	  64u	  /* receives at once */
 #define SLOT_GAP  64u	  /* painted bytes between slots */
 #define PORT_TAG  UINT64_C(0x100000)
 #define SMALL_LEN 16u
 
-/* One UD qp with a painted receive buffer of SLOTS slots, and room to send one datagram from. */
+/* One UD qp with a painted receive buffer of SLOTS slots, and a slot to send from. */
 struct port {
 	struct gn_qp *qp;
 	struct gn_cq *send_cq, *recv_cq;
@@ -72,7 +72,7 @@ static size_t slot_at(const struct port *port, uint64_t slot)
 	return (slot % SLOTS) * (port->slot_bytes + SLOT_GAP);
 }
 
-/* The last slot holds what is sent. */
+/* Datagrams are sent from the last slot. */
 static uint8_t *out_slot(const struct port *port)
 {
 	return port->buf + port->buf_bytes - port->slot_bytes - SLOT_GAP;
@@ -206,7 +206,7 @@ static bool echo_b(struct cf *cf)
 		CHECK(cf_sync(cf));
 		CHECK(expect_in(cf, &port, i, i, len, &peer, &wc));
 		CHECK_INT(gn_ah_create_from_wc(port.qp, &wc, port.buf + slot_at(&port, i), &ah), 0);
-		cf_own_ah(cf, ah);
+		cf_own(cf, CF_AH, ah);
 		CHECK(send_to(cf, &port, ah, &peer, PORT_TAG + i, len));
 	}
 	CHECK(recv_into(cf, &port, i, port.slot_bytes));
@@ -354,7 +354,7 @@ static bool reset_and_receive(struct cf *cf, struct port *port)
 	struct gn_ud_addr addr;
 	struct gn_wc wc;
 
-	/* What is outstanding is dropped, and nothing is told of it. */
+	/* Outstanding requests are dropped without completions. */
 	for (uint32_t i = 1; i < SLOTS; i++)
 		CHECK(recv_into(cf, port, i, port->slot_bytes));
 	CHECK_INT(gn_qp_reset(port->qp), 0);
@@ -422,7 +422,8 @@ static bool drop_a(struct cf *cf)
 
 	CHECK(open_and_swap(cf, &port, &peer));
 	CHECK((ah = cf_make_ah(cf, port.qp, &peer)));
-	for (seq = 0; seq < LOST; seq++) /* nobody is ready for these, and the sender cannot tell */
+	for (seq = 0; seq < LOST;
+	     seq++) /* there is no receive for these, which the sender cannot know */
 		CHECK(send_to(cf, &port, ah, &peer, seq, SMALL_LEN));
 	CHECK(cf_sync(cf));
 	CHECK(cf_sync(cf)); /* B has posted */
@@ -553,7 +554,7 @@ static bool answer_all(struct cf *cf, struct port *port, const struct gn_ud_addr
 		CHECK(cf_check_fill(cf, slot + GN_GRH_BYTES, SMALL_LEN,
 				    peer_tag(round, (unsigned)wc.id)));
 		CHECK_INT(gn_ah_create_from_wc(p->qp, &wc, slot, &ah), 0);
-		cf_own_ah(cf, ah);
+		cf_own(cf, CF_AH, ah);
 		CHECK(send_to(cf, p, ah, a, PORT_TAG + peer_tag(round, (unsigned)wc.id),
 			      SMALL_LEN));
 		CHECK(cf_destroy(cf, ah));

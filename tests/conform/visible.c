@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 73 and 74: what may be believed of memory that changes under one's eyes. An object that a
- * CPU rewrites while it is READ, and a message whose WRITE has completed but which may not be there
- * yet, must prove by themselves that they are whole: the same version at both ends, and a checksum.
- * Every word also tells which version it belongs to, which the proof does not look at, so the cases
- * know the truth and hold the proof to it.
+ * Cases 73 and 74: memory that changes while it is read. An object that a CPU rewrites during a
+ * READ, and a message whose WRITE has completed but is not visible yet, are validated by the same
+ * version at both ends and a checksum. Every word also carries its version, which the validation
+ * does not use, so the cases can check the validation.
  */
 #include <errno.h>
 #include <string.h>
@@ -246,7 +245,7 @@ static size_t message_lines(struct cf *cf)
 	return cf_rand_in(cf, 2, SLOT_LINES);
 }
 
-/* In these B finds the message by itself; in the others a receive tells it. */
+/* In these B polls for the message; in the others a receive completes. */
 static bool unannounced(uint64_t round)
 {
 	return round % 2 == 0;
@@ -282,7 +281,7 @@ static bool await_message(struct cf *cf, const uint64_t *object, size_t lines, u
 	return true;
 }
 
-/* After the receive there is nothing to prove: it is all there. */
+/* After the receive the message is complete. */
 static bool announced_message(struct cf *cf, const uint64_t *object, size_t lines, uint64_t version)
 {
 	uint64_t copy[SLOT_LINES * LINE_WORDS];
@@ -293,7 +292,7 @@ static bool announced_message(struct cf *cf, const uint64_t *object, size_t line
 	return true;
 }
 
-/* A: first something else to the same place, then the message, then a word of it. */
+/* A: first other data to the same offset, then the message, then a word of it. */
 static bool write_twice(struct cf *cf, struct cf_rc *rc, uint64_t version, size_t lines)
 {
 	const uint32_t len = (uint32_t)(lines * LINE);
@@ -327,8 +326,8 @@ static bool early_a(struct cf *cf)
 		CHECK(cf_expect_wc(cf, rc.send_cq, i, GN_WC_OK));
 		completed++;
 		/*
-		 * Only in a simulation can one look into the other node's memory, and see what its
-		 * CPU would see at this instant.
+		 * Only a simulation can read the other node's memory as its CPU sees it at this
+		 * instant.
 		 */
 		if (cf->sim) {
 			take_copy(copy, (const uint64_t *)(uintptr_t)there, lines);

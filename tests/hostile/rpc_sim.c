@@ -29,22 +29,28 @@ static int see_result(struct raw_client *r, uint32_t number)
 	return 0;
 }
 
-static int early_ack(struct world *w, struct gn_fabric *fabric)
+/* Calls with results of the given lengths in turn, each acknowledged before it is complete. */
+static int ack_early(struct gn_fabric *fabric, uint32_t slots, uint32_t calls,
+		     const uint32_t *lengths, uint32_t n_lengths)
 {
 	struct raw_client r = {.fabric = fabric, .flags = RPC_REPLY};
 	struct rpc_hello hello = raw_hello(4);
 
-	(void)w;
-	hello.slots = 1 + (w->arg & 1);
+	hello.slots = slots;
 	EXPECT(raw_connect(&r, SIM_ADDR, hello) == 0);
-	for (uint32_t i = 1; i <= CALLS; i++) {
-		const struct two want = {4000, i};
+	for (uint32_t i = 1; i <= calls; i++) {
+		const struct two want = {lengths[i % n_lengths], i};
 
 		EXPECT(raw_send(&r, BLOB, &want, sizeof(want), 1, i - 1) == 0);
 		EXPECT(see_result(&r, i) == 0);
 	}
 	raw_end(&r);
 	return 0;
+}
+
+static int early_ack(struct world *w, struct gn_fabric *fabric)
+{
+	return ack_early(fabric, 1 + (w->arg & 1), CALLS, (const uint32_t[]){4000}, 1);
 }
 
 /* The simulator ends the run if the buffer of a WRITE changes before it has completed. */
@@ -71,20 +77,8 @@ static void test_early_ack(void **state)
  */
 static int late_inline(struct world *w, struct gn_fabric *fabric)
 {
-	struct raw_client r = {.fabric = fabric, .flags = RPC_REPLY};
-	struct rpc_hello hello = raw_hello(4);
-
 	(void)w;
-	hello.slots = 1;
-	EXPECT(raw_connect(&r, SIM_ADDR, hello) == 0);
-	for (uint32_t i = 1; i <= MORE_CALLS; i++) {
-		const struct two want = {i % 3 == 1 ? TINY : 4000, i};
-
-		EXPECT(raw_send(&r, BLOB, &want, sizeof(want), 1, i - 1) == 0);
-		EXPECT(see_result(&r, i) == 0);
-	}
-	raw_end(&r);
-	return 0;
+	return ack_early(fabric, 1, MORE_CALLS, (const uint32_t[]){4000, TINY, 4000}, 3);
 }
 
 static void test_late_inline(void **state)

@@ -171,7 +171,7 @@ static uint64_t turn(struct side *side)
 	return gn_now_ns() - begun_ns;
 }
 
-static void serve(const char *role)
+static void serve_hostile(void **state)
 {
 	uint64_t worst_ns = 0, until_ns;
 	struct gn_listener *listener;
@@ -182,7 +182,7 @@ static void serve(const char *role)
 	gn_log_level_set(GN_LOG_ERROR);
 	side_make(&side);
 	assert_int_equal(gn_listener_create(side.ctx, ADDR, side.chan, GN_ANY_USER, &listener), 0);
-	raw_start(&evil, role);
+	raw_start(&evil, *state);
 	fds = cost_fds(getpid());
 	raw_turn_wait(evil.ctl);
 	until_ns = gn_deadline_us(200000);
@@ -209,37 +209,13 @@ static void serve(const char *role)
 	side_free(&side);
 }
 
-static void with_the_hello(void **state)
-{
-	(void)state;
-	serve("hello");
-}
-
-static void on_a_connection(void **state)
-{
-	(void)state;
-	serve("up");
-}
-
-static void left_unread(void **state)
-{
-	(void)state;
-	serve("unread");
-}
-
-static void more_than_are_taken(void **state)
-{
-	(void)state;
-	serve("many");
-}
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		RAW_CASE(with_the_hello),
-		RAW_CASE(on_a_connection),
-		RAW_CASE(left_unread),
-		RAW_CASE(more_than_are_taken),
+		RAW_CASE_ROLE(with_the_hello, serve_hostile, "hello"),
+		RAW_CASE_ROLE(on_a_connection, serve_hostile, "up"),
+		RAW_CASE_ROLE(left_unread, serve_hostile, "unread"),
+		RAW_CASE_ROLE(more_than_are_taken, serve_hostile, "many"),
 	};
 	const int status = raw_main(roles, 0, argc, argv);
 

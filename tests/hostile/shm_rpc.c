@@ -296,13 +296,13 @@ static void untouched(const struct gn_mem *mem)
 		assert_int_equal(bytes[i], 0);
 }
 
-static void strike(const char *role)
+static void serve_hostile(void **state)
 {
 	struct raw_process evil;
 	struct service s;
 
 	service_start(&s);
-	raw_start(&evil, role);
+	raw_start(&evil, *state);
 	raw_turn_wait(evil.ctl);
 	untouched(s.shown);
 	untouched(s.lent);
@@ -312,30 +312,12 @@ static void strike(const char *role)
 	service_stop(&s);
 }
 
-static void shown_memory(void **state)
-{
-	(void)state;
-	strike("shown");
-}
-
-static void lent_memory(void **state)
-{
-	(void)state;
-	strike("lent");
-}
-
-static void result_memory(void **state)
-{
-	(void)state;
-	strike("results");
-}
-
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		RAW_CASE(shown_memory),
-		RAW_CASE(lent_memory),
-		RAW_CASE(result_memory),
+		RAW_CASE_ROLE(shown_memory, serve_hostile, "shown"),
+		RAW_CASE_ROLE(lent_memory, serve_hostile, "lent"),
+		RAW_CASE_ROLE(result_memory, serve_hostile, "results"),
 	};
 	const int status = raw_main(roles, 0, argc, argv);
 

@@ -48,7 +48,7 @@ void cluster_add_fault(struct cluster_plan *cluster, const char *fault)
 void cluster_draw_fault(struct cluster_plan *cluster, struct rng *rng, const char *kind,
 			bool chosen, bool scheduled, const struct fault_opts *opts)
 {
-	const bool node = is_one_of(kind, of_nodes);
+	const bool node = is_one_of(kind, node_faults);
 	char fault[64];
 
 	/* Drawn in any case: the numbers that follow must not depend on the choice. */

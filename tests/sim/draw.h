@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Drawing plans from a seed: numbers, and how often something goes wrong. */
+/* Draws plans from a seed: numbers, and the kinds and rates of faults. */
 #ifndef GN_TESTS_SIM_DRAW_H
 #define GN_TESTS_SIM_DRAW_H
 
@@ -31,10 +31,10 @@ static inline bool is_one_of(const char *kind, const char *const *list)
 
 /* ---- faults ---- */
 
-static const char *const of_nodes[] = {"crash",	    "kill",	 "pause", "slow-node",
-				       "slow-link", "partition", "drift", NULL};
+static const char *const node_faults[] = {"crash",     "kill",	    "pause", "slow-node",
+					  "slow-link", "partition", "drift", NULL};
 
-/* rare_ppm: at most, of what ends a connection or a program. */
+/* rare_ppm: the highest rate of faults that end a connection or a program. */
 static inline void draw_rate(struct rng *rng, const char *kind, bool node, uint32_t rare_ppm,
 			     char *to, size_t size)
 {
@@ -46,25 +46,25 @@ static inline void draw_rate(struct rng *rng, const char *kind, bool node, uint3
 	snprintf(to, size, "%s=%uppm", kind, ppm);
 }
 
-/* Whose crashes and partitions may be for good: a bit for each of the nodes n0 and n1. */
+/* Nodes whose crashes and partitions may be permanent: a bit for each of n0 and n1. */
 enum { GOOD_NONE = 0, GOOD_CLIENT = 2, GOOD_ALL = 3 };
 
 /*
- * How much longer than usual trouble may last: seconds, which is more than anybody's patience. But
- * who polls a node that stands still does so for as long, and that takes its time here.
+ * By what factor a fault may last longer than usual: up to seconds, longer than any time-out. Pauses
+ * stay shorter, because simulating a thread that polls a paused node takes real time.
  */
 static inline uint32_t draw_longer(struct rng *rng, const char *kind)
 {
-	static const char *const gone[] = {"crash", "kill", "partition", NULL};
+	static const char *const outages[] = {"crash", "kill", "partition", NULL};
 
 	if (!one_in(rng, 12))
 		return 1;
-	return is_one_of(kind, gone) ? 500 : !strcmp(kind, "pause") ? 25 : 1;
+	return is_one_of(kind, outages) ? 500 : !strcmp(kind, "pause") ? 25 : 1;
 }
 
 /*
- * By until_us. A node's trouble lasts a while, or for good; an operation's hits the first one from
- * then on.
+ * The fault begins by until_us. A node's fault lasts for a while, or is permanent; an operation's
+ * hits the first operation after its begin.
  */
 static inline void draw_schedule(struct rng *rng, const char *kind, bool node, uint32_t until_us,
 				 unsigned good, char *to, size_t size)
@@ -99,7 +99,7 @@ static inline bool ends_programs(const char *faults)
 	return strstr(faults, "crash") || strstr(faults, "kill");
 }
 
-/* ---- promises that are not made ---- */
+/* ---- capabilities that are switched off ---- */
 
 static inline uint64_t draw_caps_off(struct rng *rng)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What happened, kept: operations, values, and which version had which value. */
+/* The record of a history: operations, values, and the value of each version. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #define STEPS_MAX 500000u
 
-/* A test that has no memory cannot say anything. */
+/* The test itself cannot do without memory. */
 static void *grown(void *ptr, size_t bytes)
 {
 	void *p = realloc(ptr, bytes);
@@ -195,7 +195,7 @@ static int by_key(const void *a, const void *b)
 	return i < j ? -1 : i > j;
 }
 
-/* One key's, and those that are of all keys. */
+/* The operations of one key, and those on all keys. */
 static uint32_t gather(const struct history *h, const uint32_t *sorted, uint32_t n, uint32_t *to)
 {
 	uint32_t count = 0;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What clients saw of a key-value store, and whether one store could have shown it to them: is there
- * for each key an order of its operations, each between its beginning and its end, in which a store
- * that does one at a time answers just so? (Herlihy and Wing's linearizability; the search is Wing
- * and Gong's, with Lowe's memory of where it was.)
+ * Checks the operations of clients of a key-value store for linearizability (Herlihy and Wing): for
+ * each key there must be an order of its operations, each between its begin and its end, in which a
+ * sequential store returns the same results. The search is that of Wing and Gong, with Lowe's cache
+ * of visited states.
  *
- * An operation whose outcome is not known may have been done at any time after it began, or never.
- * What was stored may be forgotten as the history's options and its operations say, and in no other
- * way; what was forgotten does not come back. Versions grow: a later write has a larger one.
+ * An operation with an unknown outcome may have been executed at any time after its begin, or never.
+ * A stored item may be evicted as the history's options and its operations allow, and does not come
+ * back. Versions grow: a later write has a larger one.
  *
- * Values are lists of pieces: whoever writes one knows what pieces it has, and whoever reads bytes
- * finds out which pieces they are, or that they are none (kv_value.c). Two operations do not write
- * the same piece, and none is joined to a value that has no pieces of its own.
+ * A value is a list of pieces: its writer knows the pieces, and a reader identifies the pieces of the
+ * bytes it read, or finds that they are none (kv_value.c). No two operations write the same piece,
+ * and no piece is appended to a value without pieces.
  */
 #ifndef GN_TESTS_SIM_HISTORY_H
 #define GN_TESTS_SIM_HISTORY_H
@@ -21,7 +21,7 @@
 #define HISTORY_NEVER	 UINT64_MAX
 #define HISTORY_FORGET	 GN_KV_VERBS	   /* a verb: all is forgotten */
 #define HISTORY_RESTART	 (GN_KV_VERBS + 1) /* … with the server, and another begins */
-#define HISTORY_UNSEEN	 UINT32_MAX	   /* of a value, or its length: the client did not look */
+#define HISTORY_UNSEEN	 UINT32_MAX /* a value, or its length, that the client did not read */
 #define HISTORY_SLACK_NS 1000000000ull	   /* how exactly a store counts seconds */
 
 /* A piece of a value: what one operation wrote, or a number in decimal. */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* What the files of the checker share: history.c keeps, history_step.c does, history_search.c tries. */
+/* Shared by history.c (record), history_step.c (sequential store) and history_search.c (search). */
 #ifndef GN_TESTS_SIM_HISTORY_INNER_H
 #define GN_TESTS_SIM_HISTORY_INNER_H
 
 #include "history.h"
 
-#define HISTORY_ANY_CAS UINT64_MAX /* a version that nobody has seen yet */
+#define HISTORY_ANY_CAS UINT64_MAX /* a version that no client has seen yet */
 
 /* A key, as it is at one moment of one order. Compared and hashed byte by byte: no holes. */
 struct key_state {
 	uint32_t value, flags;
 	uint64_t cas;
 	uint64_t top;			   /* the last version that a server has given */
-	uint64_t dies_from_ns, dies_by_ns; /* it may be dead from, must be dead by */
+	uint64_t dies_from_ns, dies_by_ns; /* it may be expired from, must be expired by */
 	uint32_t epoch;
 	uint32_t present;
 };
@@ -66,12 +66,12 @@ void history_search(struct history *h, const uint32_t *ops, uint32_t n, uint32_t
 /* The key, as at, but forgotten. */
 static inline struct key_state history_absent(const struct key_state *at)
 {
-	const struct key_state gone = {.top = at->top,
-				       .dies_from_ns = HISTORY_NEVER,
-				       .dies_by_ns = HISTORY_NEVER,
-				       .epoch = at->epoch};
+	const struct key_state absent = {.top = at->top,
+					 .dies_from_ns = HISTORY_NEVER,
+					 .dies_by_ns = HISTORY_NEVER,
+					 .epoch = at->epoch};
 
-	return gone;
+	return absent;
 }
 
 static inline uint64_t history_mix(uint64_t x)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Orders of one key's operations, tried one after the other until one fits. Where the search has
- * been before, with the same operations done and the key in the same state, it need not go again.
- * What leaves the key as it is can be done as soon as it fits. Of operations that nobody can tell
- * apart only the first to begin is tried.
+ * Searches for an order of one key's operations. A state that the search has visited before, with the
+ * same operations done and the key in the same state, is not visited again. An operation that does
+ * not change the key is done as soon as it fits. Of equivalent operations only the first to begin is
+ * tried.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,9 +21,9 @@ struct candidate {
 	struct history_op *op;
 	uint32_t number;
 	uint32_t next, prev; /* known ones that are to be done, in the order of beginning */
-	uint32_t like;	     /* unknown: the one before that nobody can tell from it */
+	uint32_t like;	     /* unknown: the equivalent one before it */
 	uint64_t rank;	     /* the lower, the sooner it is tried */
-	bool unlikely;	     /* unknown, and nobody has seen what it wrote */
+	bool unlikely;	     /* unknown, and no client has read what it wrote */
 	bool done;
 };
 
@@ -36,7 +36,7 @@ struct search {
 	uint64_t steps, most;
 	unsigned budget; /* of unlikely ones that may have been done */
 	bool gave_up;
-	uint32_t least_left, stuck; /* the farthest it came */
+	uint32_t least_left, stuck; /* the longest order found */
 };
 
 /* ---- where it has been ---- */
@@ -131,7 +131,7 @@ static void put_back(struct search *s, uint32_t i)
 		s->c[c->next].prev = i;
 }
 
-/* Sums of such numbers tell sets apart. */
+/* The sum of these numbers identifies a set. */
 static uint64_t member(uint32_t i)
 {
 	return history_mix((i + 1) * 0x9e3779b97f4a7c15u);
@@ -172,14 +172,14 @@ static bool may_come(const struct search *s, uint32_t i)
 static bool try_one(struct search *s, uint32_t i, const struct key_state *at, uint64_t set)
 {
 	const struct history_op *op = s->c[i].op;
-	struct key_state to, gone;
+	struct key_state to, absent;
 
 	if (history_may_live(op, at) && history_step(s->h, op, at, &to) && go(s, i, &to, set))
 		return true;
 	if (!history_may_die(s->h, op, at))
 		return false;
-	gone = history_absent(at);
-	return history_step(s->h, op, &gone, &to) && go(s, i, &to, set);
+	absent = history_absent(at);
+	return history_step(s->h, op, &absent, &to) && go(s, i, &to, set);
 }
 
 /* Wherever it is put, with the answer that it had: so it need not be kept for later. */
@@ -292,7 +292,7 @@ static int by_begin(const void *a, const void *b)
 	return c->number < d->number ? -1 : c->number > d->number;
 }
 
-/* Has anybody seen a piece of it? */
+/* Has a client read a piece of it? */
 static bool was_seen(const struct search *s, uint32_t value)
 {
 	const struct history_value *wrote = &s->h->value[value];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a store that does one operation at a time answers, and how it is left. */
+/* A sequential store: the result of one operation, and the state after it. */
 #include <string.h>
 
 #include "history_inner.h"
@@ -283,7 +283,7 @@ bool history_step(struct history *h, const struct history_op *op, const struct k
 {
 	const bool known = history_known(op);
 	uint64_t number = 0;
-	unsigned status, said = op->status;
+	unsigned status, reported = op->status;
 
 	*to = *at;
 	if (op->verb == HISTORY_FORGET || op->verb == HISTORY_RESTART) {
@@ -300,9 +300,9 @@ bool history_step(struct history *h, const struct history_op *op, const struct k
 	if (!known)
 		return status == GN_KV_OK && at->epoch <= op->last_epoch && is_newer(to, at, op) &&
 		       memcmp(to, at, sizeof(*to)) != 0;
-	if (said == GN_KV_TOO_BIG) /* a read's: it is there, and its length was said */
-		said = GN_KV_OK;
-	if (status != said)
+	if (reported == GN_KV_TOO_BIG) /* a read: the item exists, and its length was returned */
+		reported = GN_KV_OK;
+	if (status != reported)
 		return false;
 	if (is_read(op) && status == GN_KV_OK && !has_seen(h, op, at))
 		return false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Bytes that tell which request or result they belong to, and where in it they are. */
+/* Bytes that identify their request or result, and their position in it. */
 #ifndef GN_TESTS_SIM_PATTERN_H
 #define GN_TESTS_SIM_PATTERN_H
 

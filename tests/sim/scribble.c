@@ -129,10 +129,10 @@ static bool attack(struct hand *h, uint32_t message)
 	return true;
 }
 
-uint64_t scribble(const struct scribbler *s)
+uint64_t scribble(struct seeds *run, const char *fabric_name, const struct scribbler *s)
 {
 	struct gn_fabric *fabric;
-	int rc = gn_fabric_open(s->fabric, &fabric);
+	int rc = gn_fabric_open(fabric_name, &fabric);
 	uint64_t n = 0;
 
 	for (unsigned round = 0; !rc && round < s->rounds; round++) {
@@ -147,10 +147,11 @@ uint64_t scribble(const struct scribbler *s)
 			gn_disconnect(h.ep.qp);
 		}
 		raw_endpoint_end(&h.ep);
-		*s->active_ns = gn_sim_now_ns(s->run->sim);
+		run->active_ns = gn_sim_now_ns(run->sim);
 		gn_sleep_us(gn_random() % 50);
 	}
 	if (!rc)
 		rc = gn_fabric_close(fabric);
+	run->clients_over++;
 	return rc ? 0 : n;
 }

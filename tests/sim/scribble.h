@@ -18,7 +18,7 @@
 #define SCRIBBLE_BYTES 128u /* of its requests, at most */
 
 struct scribbler {
-	const char *fabric, *addr;
+	const char *addr;
 	unsigned method;
 	unsigned rounds; /* connections, one after the other */
 	/* A well-formed request, a multiple of 8 bytes. Returns its length. */
@@ -26,11 +26,12 @@ struct scribbler {
 	/* Words of it that are written over, from the first one on, and with what. */
 	unsigned words;
 	uint64_t (*word)(unsigned i);
-	const struct seeds *run;
-	uint64_t *active_ns; /* set to the time of its last connection */
 };
 
-/* Returns how many messages it wrote over; 0 when the fabric cannot be opened or closed. */
-uint64_t scribble(const struct scribbler *s);
+/*
+ * A client of the run, from beginning to end. Returns how many messages it wrote over; 0 when the
+ * fabric cannot be opened or closed.
+ */
+uint64_t scribble(struct seeds *run, const char *fabric_name, const struct scribbler *s);
 
 #endif

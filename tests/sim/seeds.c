@@ -17,10 +17,10 @@
 
 static const struct seeds_test *test; /* of this program: it has one */
 static const char *path;
-static uint64_t current; /* the seed, for who has no other way to know */
+static uint64_t current; /* the seed, for the signal handler */
 static unsigned cases, failed;
 
-/* ---- what is said ---- */
+/* ---- output ---- */
 
 void seeds_fail(struct seeds *w, const char *fmt, ...)
 {
@@ -34,10 +34,10 @@ void seeds_fail(struct seeds *w, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(w->failure + n, sizeof(w->failure) - (size_t)n, fmt, args);
 	va_end(args);
-	seeds_say(w, "FAILED %s", w->failure);
+	seeds_log(w, "FAILED %s", w->failure);
 }
 
-void seeds_say(const struct seeds *w, const char *fmt, ...)
+void seeds_log(const struct seeds *w, const char *fmt, ...)
 {
 	va_list args;
 
@@ -86,12 +86,23 @@ static void check_end(struct seeds *w, int rc, unsigned n, bool all_return)
 		w->faults[i] += gn_sim_fault_count(w->sim, i);
 }
 
+unsigned seeds_draw_action(const unsigned *per_mille, unsigned n)
+{
+	unsigned left = (unsigned)(gn_random() % 1000), i = 0;
+
+	for (; i < n && left >= per_mille[i]; i++)
+		left -= per_mille[i];
+	return i;
+}
+
 void seeds_simulate(struct seeds *w, const struct gn_sim_opts *opts,
 		    const struct seeds_process *process, unsigned n, bool all_return,
 		    void (*check)(struct seeds *w))
 {
 	int rc = gn_sim_create(opts, &w->sim);
 
+	w->active_ns = 0;
+	w->clients_over = 0;
 	for (unsigned i = 0; !rc && i < n; i++)
 		rc = gn_sim_spawn(w->sim, i, process[i].program, 0, NULL, process[i].arg, NULL);
 	if (rc) {
@@ -178,7 +189,7 @@ void seeds_all_faults(const struct seeds *w, const char *const *but)
 	seeds_result(all, "while everything goes wrong");
 }
 
-void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *who)
+void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *label)
 {
 	char faults[64], name[96];
 	unsigned which = 0, n = 1;
@@ -198,7 +209,7 @@ void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *
 		if (w->faults[which] == before)
 			break;
 	}
-	snprintf(name, sizeof(name), "%s fails at the %s, at every point of it", kind, who);
+	snprintf(name, sizeof(name), "%s fails at the %s, at every point of it", kind, label);
 	printf("# %u points\n", n - 1);
 	seeds_result(ok && n > 1, name);
 }

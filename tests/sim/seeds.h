@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What tests of programs under faults share: a run of a simulated cluster for each seed, what is
- * said of one that failed and how to have it again, faults at every point, and the command line. A
- * test's own world begins with a struct seeds, and is what its functions get.
+ * Common parts of the tests of programs under faults: a run of a simulated cluster for each seed, the
+ * report of a failed run and the command that repeats it, faults at every point, and the command
+ * line. A test's own struct world begins with a struct seeds and is passed to the test's functions.
  */
 #ifndef GN_TESTS_SIM_SEEDS_H
 #define GN_TESTS_SIM_SEEDS_H
@@ -19,18 +19,20 @@
 struct seeds {
 	uint64_t seed;
 	bool verbose;
-	struct gn_sim *sim; /* of the run that is under way */
+	struct gn_sim *sim; /* the present run's */
 	char failure[512];  /* the first one; empty: none */
+	uint64_t active_ns; /* when a client last did something */
+	unsigned clients_over;
 	char log[8192];
-	uint64_t faults[KINDS_MAX]; /* that happened, in all runs */
+	uint64_t faults[KINDS_MAX]; /* counts over all runs */
 };
 
 /* A test, which also defines the functions test_…() below. */
 struct seeds_test {
 	const char *program;  /* "sim-rpc" */
-	const char *what;     /* has seeds: "calls" */
-	unsigned seconds_max; /* that a run may take */
-	unsigned more;	      /* times as many seeds as others have: they are short */
+	const char *what;     /* what is tested: "calls" */
+	unsigned seconds_max; /* of a run */
+	unsigned more;	      /* factor for the number of seeds, if runs are short */
 };
 
 /* Draws the plan of w->seed. */
@@ -43,32 +45,35 @@ void test_run(struct seeds *w);
 void test_points(struct seeds *w);  /* calls seeds_points() */
 void test_breadth(struct seeds *w); /* checks what must have happened in the runs of all seeds */
 
-/* All of it: what main() returns. */
+/* Runs the whole test; returns the exit status. */
 int seeds_main(int argc, char **argv, const struct seeds_test *test, struct seeds *w);
 
-/* The first failure counts. */
+/* Records the first failure of a run. */
 __attribute__((format(printf, 2, 3))) void seeds_fail(struct seeds *w, const char *fmt, ...);
-/* If one wants to know. */
-__attribute__((format(printf, 2, 3))) void seeds_say(const struct seeds *w, const char *fmt, ...);
+/* Prints with --verbose. */
+__attribute__((format(printf, 2, 3))) void seeds_log(const struct seeds *w, const char *fmt, ...);
 
-/* A process of a run, on the node of its own number. */
+/* A process of a run; process i runs on node i. */
 struct seeds_process {
 	gn_node_main *program;
 	void *arg;
 };
 
 /*
- * Runs the processes, and has check look at the run with what it ended with, before it is gone. That
- * it ended, nobody left anything behind, and with all_return that all returned 0, is checked here.
+ * Runs the processes and calls check() before the simulation is destroyed. Checks itself that the run
+ * ended, that no process leaked and, with all_return, that all processes returned 0.
  */
 void seeds_simulate(struct seeds *w, const struct gn_sim_opts *opts,
 		    const struct seeds_process *process, unsigned n, bool all_return,
 		    void (*check)(struct seeds *w));
 
-/* Opens the fabric of a process: again after pause_us when a fault makes this fail. 0 or -errno. */
+/* What a client does next: one of n actions, each with a share of 1000; n: none of them. */
+unsigned seeds_draw_action(const unsigned *per_mille, unsigned n);
+
+/* Opens the fabric of a process; retries after pause_us if a fault makes it fail. 0 or -errno. */
 int seeds_fabric_open(const struct gn_env *env, unsigned attempts, uint32_t pause_us,
 		      struct gn_fabric **out);
-/* It is a failure of the test if an object of the fabric is left. owner: "a client", … */
+/* The test fails if an object of the fabric still exists. owner: "a client", … */
 void seeds_fabric_close(struct seeds *w, struct gn_fabric *fabric, const char *owner);
 
 /* A process that serves, ends, and serves again, until all its clients have ended. */
@@ -84,8 +89,11 @@ struct seeds_server {
 /* Returns the status of the process. */
 int seeds_serve(struct seeds *w, const struct gn_env *env, const struct seeds_server *server);
 
-/* The n-th time on a node, for every n: until a run has fewer than that. who: "client, …". */
-void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *who);
+/*
+ * Lets the n-th operation of this kind on a node fail, for every n until a run has fewer. label:
+ * "client", …, for the output.
+ */
+void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *label);
 
 /* A line of TAP. */
 void seeds_result(bool ok, const char *name);

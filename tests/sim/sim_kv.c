@@ -62,9 +62,8 @@ static void begin_world(struct world *w)
 	const struct history_opts opts = {.may_evict = !w->plan.ample};
 
 	w->history = history_create(&opts);
-	w->clients_over = 0;
 	w->epoch = 0;
-	w->alive_ns = w->active_ns = 0;
+	w->alive_ns = 0;
 	w->begun = false;
 	memset(w->lives, 0, sizeof(w->lives));
 }

@@ -69,18 +69,16 @@ struct world {
 	bool points, bypass; /* a small run; with bypass */
 	struct plan plan;
 	struct history *history;
-	unsigned clients_over;
 	uint32_t batches;   /* of operations, so far */
 	uint32_t epoch;	    /* of the server */
 	bool begun;	    /* a server has started at least once */
 	uint64_t alive_ns;  /* when it was last seen */
-	uint64_t active_ns; /* when a client last did something */
 	uint64_t lives[CLIENTS_MAX];
 	struct sums sums;
 };
 
 #define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
-#define world_say(w, ...)  seeds_say(&(w)->run, __VA_ARGS__)
+#define world_log(w, ...)  seeds_log(&(w)->run, __VA_ARGS__)
 
 /* kv_value.c: keys and values that identify their writers. */
 uint32_t key_make(char *to, uint32_t key);

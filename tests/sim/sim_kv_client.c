@@ -214,7 +214,7 @@ static void make_op(struct session *s, struct inflight *inflight, uint64_t deadl
 	h->begin_ns = now(s);
 	memset(inflight->room, UNTOUCHED, op->room_bytes + GUARD);
 	s->busy++;
-	s->w->active_ns = now(s);
+	s->w->run.active_ns = now(s);
 }
 
 /* ---- responses ---- */
@@ -343,7 +343,7 @@ static void finish(struct session *s, struct inflight *inflight)
 		world_fail(s->w, "op %u ends twice", inflight->number);
 		return;
 	}
-	world_say(s->w, "op %u, verb %d of key %u, ends: %s", inflight->number, inflight->op.verb,
+	world_log(s->w, "op %u, verb %d of key %u, ends: %s", inflight->number, inflight->op.verb,
 		  inflight->key_number, gn_kv_status_str(inflight->op.status));
 	if (inflight->op.status >= GN_KV_STATUSES) {
 		world_fail(s->w, "op %u: status %u", inflight->number, inflight->op.status);
@@ -417,7 +417,7 @@ static void do_several(struct session *s, unsigned most)
 		s->batch[n++] = inflight;
 		count_down(s);
 	}
-	world_say(s->w, "%u ops from %u on", n, n ? s->batch[0]->number : 0);
+	world_log(s->w, "%u ops from %u on", n, n ? s->batch[0]->number : 0);
 	rc = gn_kv_do(s->client, ops, n, deadline_ns);
 	if (rc)
 		world_fail(s->w, "gn_kv_do(): %s", gn_strerror(rc));
@@ -481,7 +481,7 @@ static void begin_one(struct session *s)
 		return;
 	make_op(s, inflight, draw_deadline(s));
 	number = inflight->number; /* another may have its record if it completed at once */
-	world_say(s->w, "op %u begins", number);
+	world_log(s->w, "op %u begins", number);
 	rc = gn_kv_submit(s->client, &inflight->op);
 	if (!rc) {
 		if (s->closing)
@@ -513,7 +513,7 @@ static void nap(struct session *s, unsigned tenths)
 
 	for (; tenths; tenths--) {
 		gn_sleep_us(100000);
-		s->w->active_ns = now(s);
+		s->w->run.active_ns = now(s);
 	}
 	s->idle_ns += now(s) - from_ns;
 }
@@ -536,7 +536,7 @@ static void count_key(const struct gn_kv_key *key, void *arg)
 	struct session *s = arg;
 
 	if (!key->key_len || key->key_len > GN_KV_KEY_MAX || key->len > GN_KV_VALUE_MAX)
-		world_fail(s->w, "a scan told of a key with %u bytes and a value with %u",
+		world_fail(s->w, "a scan returned a key with %u bytes and a value with %u",
 			   key->key_len, key->len);
 }
 
@@ -601,11 +601,8 @@ static void step(struct session *s)
 	const struct plan_client *plan = s->plan;
 	const unsigned to[] = {plan->closes, plan->sleeps,  plan->clears,
 			       plan->looks,  plan->singles, plan->asyncs};
-	unsigned dice = below(1000), i = 0;
 
-	for (; i < 6 && dice >= to[i]; i++)
-		dice -= to[i];
-	switch (i) {
+	switch (seeds_draw_action(to, 6)) {
 	case 0:
 		s->quit = true;
 		break;
@@ -642,7 +639,7 @@ static void drain(struct session *s)
 	const uint64_t until_ns = now(s) + DRAIN_NS;
 
 	while (s->busy && now(s) < until_ns) {
-		s->w->active_ns = now(s);
+		s->w->run.active_ns = now(s);
 		gn_kv_wait(s->client, gn_deadline_us(10000));
 	}
 	for (unsigned i = 0; i < INFLIGHT_MAX && s->busy; i++)
@@ -664,7 +661,7 @@ static void read_the_dead(struct session *s)
 	s->reads = false;
 }
 
-static bool make_lanes(struct session *s)
+static bool make_inflight(struct session *s)
 {
 	const size_t each = BYTES_MAX + ROOM_MAX + 2 * GUARD;
 
@@ -730,13 +727,13 @@ static void check_connected(struct session *s, uint64_t begin_ns, int rc)
 	const bool refused = rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ECONNRESET ||
 			     rc == -ENOTCONN;
 
-	world_say(s->w, "connected: %s", gn_strerror(rc));
+	world_log(s->w, "connected: %s", gn_strerror(rc));
 	if (rc && !memory && !refused &&
 	    !(rc == -EBUSY && (plan->drain_us || plan->cluster.no_memory)))
 		world_fail(s->w, "no connection: %s", gn_strerror(rc));
 	if (took_ns > most_ns + LATE_STALLED_NS)
 		world_fail(s->w, "connecting takes %llu ns", (unsigned long long)took_ns);
-	s->w->active_ns = now(s);
+	s->w->run.active_ns = now(s);
 }
 
 static void thread_main(void *arg)
@@ -772,7 +769,7 @@ static struct session *make_session(const struct client_arg *arg, struct gn_fabr
 	s->plan = &arg->w->plan.client[arg->index];
 	s->fabric = fabric;
 	s->id = arg->index * 10 + thread;
-	if (make_lanes(s))
+	if (make_inflight(s))
 		return s;
 	gn_free(s->memory);
 	gn_free(s->cas);
@@ -832,6 +829,6 @@ int client_main(struct gn_env *env, int argc, char **argv)
 	} else if (!w->plan.cluster.no_memory) {
 		world_fail(w, "no fabric: %s", gn_strerror(rc));
 	}
-	w->clients_over++;
+	w->run.clients_over++;
 	return 0;
 }

@@ -43,20 +43,16 @@ int scribbler_main(struct gn_env *env, int argc, char **argv)
 {
 	struct world *w = env->arg;
 	const struct scribbler s = {
-		.fabric = env->fabric,
 		.addr = ADDR,
 		.method = KV_DO,
 		.rounds = ROUNDS,
 		.body = body,
 		.words = 1,
 		.word = some_head,
-		.run = &w->run,
-		.active_ns = &w->active_ns,
 	};
 
 	(void)argc;
 	(void)argv;
-	w->sums.scribbled += scribble(&s);
-	w->clients_over++;
+	w->sums.scribbled += scribble(&w->run, env->fabric, &s);
 	return 0;
 }

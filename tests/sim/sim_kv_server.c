@@ -16,8 +16,8 @@ static bool all_over(const struct seeds *run)
 	const struct world *w = (const struct world *)run;
 	const uint64_t quiet_ns = w->plan.naps ? 4 * QUIET_NS : QUIET_NS;
 
-	return w->clients_over == w->plan.n_clients + w->plan.scribblers ||
-	       gn_sim_now_ns(w->run.sim) > w->active_ns + quiet_ns;
+	return w->run.clients_over == w->plan.n_clients + w->plan.scribblers ||
+	       gn_sim_now_ns(w->run.sim) > w->run.active_ns + quiet_ns;
 }
 
 static uint64_t clients_now(struct gn_kv_server *server)
@@ -51,7 +51,7 @@ static void drain(struct world *w, struct gn_kv_server *server)
 {
 	const int rc = gn_kv_server_drain(server, gn_deadline_us(w->plan.drain_us));
 
-	world_say(w, "drained: %s", gn_strerror(rc));
+	world_log(w, "drained: %s", gn_strerror(rc));
 	if (rc && rc != -ETIMEDOUT)
 		world_fail(w, "the server cannot be drained: %s", gn_strerror(rc));
 }
@@ -87,11 +87,11 @@ static int serve_once(struct seeds *run, struct gn_fabric *fabric, uint32_t stop
 		rc = gn_kv_server_start(server);
 	}
 	if (!rc) {
-		world_say(w, "the server begins");
+		world_log(w, "the server begins");
 		serve(w, server, stop_us);
 		if (stop_us && w->plan.drain_us && !all_over(&w->run))
 			drain(w, server);
-		world_say(w, "the server ends");
+		world_log(w, "the server ends");
 		w->alive_ns = gn_sim_now_ns(w->run.sim);
 	} else if (rc != -ENOMEM || !w->plan.cluster.no_memory) {
 		world_fail(w, "no server: %s", gn_strerror(rc));

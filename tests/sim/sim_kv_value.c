@@ -2,7 +2,7 @@
 /*
  * Keys and values that identify their writers. Each operation writes one piece: its number, and a
  * checksum over that, the key, and the bytes behind. An appended or prepended value is another
- * piece. So a reader knows who wrote each byte, and that it belongs there.
+ * piece. So a reader knows which operation wrote each byte, and that it belongs there.
  */
 #include <stdio.h>
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages under faults. Each seed draws a cluster, a responder, requesters with a protocol each,
- * and what goes wrong, and then:
+ * Messages under faults. Each seed draws a cluster, a responder, requesters with a protocol each, and
+ * faults, and checks:
  *
- *  - a request is executed once at most, and as it was asked;
- *  - every request ends, once: within 2 s when its responder is gone, whatever happened to that;
- *  - a request that ended well was executed and has its own answer, all of it; a READ has words of
- *    its place that were there after it was asked;
- *  - over connected qps results come in the order of the requests;
- *  - only datagrams are lost, and nobody is gone without a reason;
- *  - after all is well again, who connects is served;
- *  - the responder forgets requesters that are gone;
- *  - no process that returned has left anything behind, and the run ends.
+ *  - a request is executed at most once, with the bytes that were sent;
+ *  - every request completes once, within 2 s if its responder disconnects;
+ *  - a successful request was executed and has its own, complete answer; a READ returns words of its
+ *    own offset that are not older than the READ;
+ *  - over RC, results arrive in the order of the requests;
+ *  - only datagrams are lost, and no connection breaks without a reason;
+ *  - after the last fault a new requester is served;
+ *  - the responder frees the endpoints of disconnected requesters;
+ *  - no process that returned has leaked anything, and the run ends.
  *
- * Besides, the n-th allocation and registration fails, for every n there is.
+ * In addition, the n-th allocation and registration fails, for every n.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,11 +27,11 @@ static void check_end(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
 
-	for (uint32_t i = 0; i < w->n_asked; i++) {
-		const struct asked *asked = &w->asked[i];
+	for (uint32_t i = 0; i < w->n_requests; i++) {
+		const struct request *request = &w->requests[i];
 
-		if (w->over[asked->life] && asked->ended != 1)
-			world_fail(w, "request %u ended %u times", i, asked->ended);
+		if (w->over[request->life] && request->ended != 1)
+			world_fail(w, "request %u ended %u times", i, request->ended);
 	}
 }
 
@@ -43,8 +43,8 @@ void test_run(struct seeds *run)
 	const struct gn_sim_opts opts =
 		cluster_sim_opts(&w->plan.cluster, run->seed, w->plan.n_requesters + 1, LIMIT_NS);
 
-	w->n_asked = w->n_lives = w->requesters_over = 0;
-	w->version = w->active_ns = 0;
+	w->n_requests = w->n_lives = 0;
+	w->version = 0;
 	memset(w->over, 0, sizeof(w->over));
 	for (unsigned i = 0; i < w->plan.n_requesters; i++) {
 		arg[i] = (struct requester_arg){w, i};
@@ -72,7 +72,7 @@ void test_breadth(struct seeds *run)
 		{"read", s->reads},
 		{"neighbours of different versions", s->torn_words},
 		{"as in the paper", s->papers},
-		{"asked or answered again", s->repeats},
+		{"retransmitted", s->repeats},
 		{"belonged to nothing", s->strays},
 		{"looked for in vain", s->looks},
 		{"connected again", s->reconnects},
@@ -87,7 +87,7 @@ void test_breadth(struct seeds *run)
 	for (unsigned i = 0; i < GN_MSG_PROTOCOLS; i++)
 		ways[n++] = (struct seeds_sum){gn_msg_protocol_str(i), s->protocols[i]};
 	for (unsigned i = 0; i < GN_MSG_STATUSES; i++)
-		if (i != GN_MSG_BROKEN) /* nobody here means ill */
+		if (i != GN_MSG_BROKEN) /* no process is hostile */
 			ways[n++] = (struct seeds_sum){gn_msg_status_str(i), s->statuses[i]};
 	seeds_result(seeds_all_there(ways, n), "by every protocol, and end in every way there is");
 	seeds_result(seeds_all_there(all, sizeof(all) / sizeof(*all)),
@@ -106,10 +106,10 @@ int main(int argc, char **argv)
 	static struct world w;
 	int rc;
 
-	w.asked = calloc(ASKED_MAX, sizeof(*w.asked));
-	if (!w.asked)
+	w.requests = calloc(REQUESTS_MAX, sizeof(*w.requests));
+	if (!w.requests)
 		return 1;
 	rc = seeds_main(argc, argv, &test, &w.run);
-	free(w.asked);
+	free(w.requests);
 	return rc;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages under faults: what the files of this test share. The world is the test's own memory,
- * which no simulated process has in its heap: what was asked, executed and ended is written down
- * there, whoever crashes.
+ * Messages under faults: shared by the files of this test. The world is the test's own memory,
+ * outside of the heap of any simulated process: requests, executions and completions are recorded
+ * there, whichever process crashes.
  */
 #ifndef GN_TESTS_SIM_MSG_H
 #define GN_TESTS_SIM_MSG_H
@@ -14,7 +14,7 @@
 
 #define REQUESTERS_MAX 4u
 #define CONNS_MAX      3u
-#define ASKED_MAX      32768u
+#define REQUESTS_MAX   32768u
 #define LIVES_MAX      256u
 #define BYTES_MAX      6000u
 #define UD_BYTES_MAX   1000u
@@ -24,23 +24,23 @@
 struct plan_requester {
 	struct gn_msg_requester_opts opts;
 	unsigned conns, window, requests;
-	uint32_t think_us;		  /* the most it does nothing */
+	uint32_t think_us;		  /* longest idle time */
 	unsigned thinks, flushes, leaves; /* of 1000 steps: it pauses, flushes, disconnects */
 };
 
 struct plan {
 	struct cluster_plan cluster;
-	bool heals; /* what goes wrong is over before the end, and nothing is random */
+	bool heals; /* faults end before the run does, and none is random */
 	unsigned n_requesters;
 	struct plan_requester requester[REQUESTERS_MAX];
 	struct gn_msg_responder_opts responder;
-	uint32_t stop_us;  /* when the responder ends for the first time; 0: with the run */
-	uint32_t pause_us; /* the most it does nothing */
+	uint32_t stop_us;  /* when the responder first ends; 0: with the run */
+	uint32_t pause_us; /* longest idle time */
 	unsigned pauses;   /* of 1000 steps */
 };
 
-/* A request as the test knows it. */
-struct asked {
+/* A request as recorded by the test. */
+struct request {
 	unsigned life; /* of its requester */
 	unsigned conn; /* its connection's number there, and its own there */
 	uint32_t number;
@@ -63,18 +63,16 @@ struct sums {
 struct world {
 	struct seeds run;
 	struct plan plan;
-	struct asked *asked;
-	uint32_t n_asked;
-	bool over[LIVES_MAX]; /* a requester's process returned: all it asked must have ended */
+	struct request *requests;
+	uint32_t n_requests;
+	bool over[LIVES_MAX]; /* a requester returned: its requests must have completed */
 	unsigned n_lives;
-	unsigned requesters_over;
-	uint64_t version;   /* of the responder's data: it only grows */
-	uint64_t active_ns; /* when a requester last did something */
+	uint64_t version; /* of the responder's data; it only grows */
 	struct sums sums;
 };
 
 #define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
-#define world_say(w, ...)  seeds_say(&(w)->run, __VA_ARGS__)
+#define world_log(w, ...)  seeds_log(&(w)->run, __VA_ARGS__)
 
 /* msg_requester.c, msg_responder.c; arg: struct requester_arg, struct world */
 struct requester_arg {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a seed stands for: a cluster, who asks whom by which protocol, and what goes wrong. */
+/* From a seed to a plan: cluster, responder, requesters and their protocols, and faults. */
 #include "draw.h"
 #include "sim_msg.h"
 
@@ -22,7 +22,7 @@ static void draw_faults(struct plan *plan, struct rng *rng)
 	}
 }
 
-/* Datagrams, and what can happen to them; little else. */
+/* Mostly faults of datagrams. */
 static void draw_lossy(struct plan *plan, struct rng *rng)
 {
 	static const char *const kinds[] = {"ud-loss", "ud-dup", "ud-reorder", "ud-delay"};

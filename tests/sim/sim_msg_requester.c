@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A requester of the test: connects, asks, flushes, thinks, leaves and comes back; and looks at each
- * result.
+ * A requester of the test: connects, sends requests, flushes, idles, disconnects and reconnects; and
+ * checks each result.
  */
 #include <errno.h>
 
@@ -22,9 +22,9 @@ struct session {
 	const struct plan_requester *plan;
 	struct gn_msg_requester *requester;
 	struct gn_msg_conn *conn[CONNS_MAX];
-	unsigned serial[CONNS_MAX]; /* of the connections there were */
-	uint32_t asked[CONNS_MAX], taken[CONNS_MAX], under_way[CONNS_MAX];
-	bool gone[CONNS_MAX], ended[CONNS_MAX]; /* none can be asked; none can end well */
+	unsigned serial[CONNS_MAX]; /* of each connection */
+	uint32_t sent[CONNS_MAX], taken[CONNS_MAX], outstanding[CONNS_MAX];
+	bool gone[CONNS_MAX], ended[CONNS_MAX]; /* no request can be sent; none can succeed */
 	uint64_t try_ns[CONNS_MAX];
 	unsigned left, life, serials;
 	uint8_t *room;
@@ -38,7 +38,7 @@ static bool may_fail(const struct session *s, int rc)
 
 	if (rc == -ENOMEM)
 		return p->cluster.no_memory;
-	/* Nobody is there now, or it has had enough; or it does not answer. */
+	/* There is no responder, it refuses more connections, or it does not answer. */
 	return rc == -ECONNREFUSED || rc == -ETIMEDOUT || rc == -ECONNRESET || rc == -EPIPE;
 }
 
@@ -50,7 +50,7 @@ static void connect_one(struct session *s, unsigned c)
 	if (gn_now_ns() < s->try_ns[c])
 		return;
 	rc = gn_msg_conn_open(s->requester, ADDR, &why, &s->conn[c]);
-	world_say(s->w, "connection %u: %s %s", s->serials, gn_strerror(rc), why ? why : "");
+	world_log(s->w, "connection %u: %s %s", s->serials, gn_strerror(rc), why ? why : "");
 	s->try_ns[c] = gn_now_ns() + TRY_EVERY;
 	if (rc) {
 		s->w->sums.refused_conns += why && *why;
@@ -61,24 +61,24 @@ static void connect_one(struct session *s, unsigned c)
 	}
 	s->w->sums.reconnects += s->serials >= s->plan->conns;
 	s->serial[c] = s->serials++;
-	s->asked[c] = s->taken[c] = s->under_way[c] = 0;
+	s->sent[c] = s->taken[c] = s->outstanding[c] = 0;
 	s->gone[c] = s->ended[c] = false;
 }
 
-/* With requests under way, or without. */
+/* With outstanding requests, or without. */
 static void leave(struct session *s, unsigned c)
 {
-	world_say(s->w, "leaves connection %u with %u under way", s->serial[c], s->under_way[c]);
-	if (gn_msg_pending(s->conn[c]) != s->under_way[c])
-		world_fail(s->w, "%u requests are under way and not %u", s->under_way[c],
+	world_log(s->w, "leaves connection %u with %u under way", s->serial[c], s->outstanding[c]);
+	if (gn_msg_pending(s->conn[c]) != s->outstanding[c])
+		world_fail(s->w, "%u requests are under way and not %u", s->outstanding[c],
 			   gn_msg_pending(s->conn[c]));
-	for (uint32_t i = 0; i < s->w->n_asked && s->under_way[c]; i++) {
-		struct asked *asked = &s->w->asked[i];
+	for (uint32_t i = 0; i < s->w->n_requests && s->outstanding[c]; i++) {
+		struct request *request = &s->w->requests[i];
 
-		if (asked->life != s->life || asked->conn != s->serial[c] || asked->ended)
+		if (request->life != s->life || request->conn != s->serial[c] || request->ended)
 			continue;
-		asked->ended = 1; /* it is forgotten: no result may name it */
-		s->under_way[c]--;
+		request->ended = 1; /* no result may name it any more */
+		s->outstanding[c]--;
 		s->w->sums.left++;
 	}
 	gn_msg_conn_close(s->conn[c]);
@@ -96,13 +96,13 @@ static uint32_t new_request(struct session *s, unsigned c)
 {
 	const struct gn_msg_requester_opts *o = &s->plan->opts;
 	const uint32_t head = (uint32_t)sizeof(uint32_t);
-	const uint32_t number = s->w->n_asked++;
-	struct asked *asked = &s->w->asked[number];
+	const uint32_t number = s->w->n_requests++;
+	struct request *request = &s->w->requests[number];
 
-	*asked = (struct asked){
+	*request = (struct request){
 		.life = s->life,
 		.conn = s->serial[c],
-		.number = s->asked[c],
+		.number = s->sent[c],
 		.protocol = o->protocol,
 		.len = head + draw_len(o->request_bytes - head),
 		.value_len = draw_len(o->value_bytes),
@@ -111,75 +111,75 @@ static uint32_t new_request(struct session *s, unsigned c)
 		.at_ns = gn_now_ns(),
 	};
 	if (o->protocol == GN_MSG_READ) {
-		const uint32_t words = asked->value_len / 8;
+		const uint32_t words = request->value_len / 8;
 
-		asked->value_len = words * 8;
-		asked->offset = gn_random() % (DATA_WORDS - words + 1) * 8;
-		asked->refuse = false;
+		request->value_len = words * 8;
+		request->offset = gn_random() % (DATA_WORDS - words + 1) * 8;
+		request->refuse = false;
 	}
 	return number;
 }
 
 static int begin(struct session *s, unsigned c, uint32_t number)
 {
-	const struct asked *asked = &s->w->asked[number];
+	const struct request *request = &s->w->requests[number];
 
-	if (asked->protocol == GN_MSG_READ)
-		return gn_msg_read(s->conn[c], asked->offset, asked->value_len, number);
+	if (request->protocol == GN_MSG_READ)
+		return gn_msg_read(s->conn[c], request->offset, request->value_len, number);
 	memcpy(s->room, &number, sizeof(number));
-	pattern_fill(s->room + sizeof(number), asked->len - (uint32_t)sizeof(number), number,
+	pattern_fill(s->room + sizeof(number), request->len - (uint32_t)sizeof(number), number,
 		     false);
-	return gn_msg_ask(s->conn[c], s->room, asked->len, number);
+	return gn_msg_ask(s->conn[c], s->room, request->len, number);
 }
 
-/* One more, if there may be; false: not now. */
-static bool ask(struct session *s, unsigned c)
+/* False: no request can be sent now. */
+static bool send_request(struct session *s, unsigned c)
 {
 	struct world *w = s->w;
 	uint32_t number;
 	int rc;
 
-	/* Now and then one more than there may be, which must be refused. */
-	if (!s->conn[c] || s->gone[c] || !s->left || w->n_asked == ASKED_MAX ||
-	    s->under_way[c] >= s->plan->window + (gn_random() % 8 == 0))
+	/* Sometimes one more than the limit, which must be refused. */
+	if (!s->conn[c] || s->gone[c] || !s->left || w->n_requests == REQUESTS_MAX ||
+	    s->outstanding[c] >= s->plan->window + (gn_random() % 8 == 0))
 		return false;
 	number = new_request(s, c);
 	rc = begin(s, c, number);
-	world_say(w, "asks %u on connection %u: %s", number, s->serial[c], gn_strerror(rc));
-	if (!rc && s->under_way[c] == s->plan->opts.pending)
+	world_log(w, "asks %u on connection %u: %s", number, s->serial[c], gn_strerror(rc));
+	if (!rc && s->outstanding[c] == s->plan->opts.pending)
 		world_fail(w, "request %u is one too many", number);
 	if (!rc) {
-		s->asked[c]++;
-		s->under_way[c]++;
+		s->sent[c]++;
+		s->outstanding[c]++;
 		s->left--;
 		w->sums.protocols[s->plan->opts.protocol]++;
 		w->sums.papers += s->plan->opts.flags & GN_MSG_PAPER;
 		return true;
 	}
 	if (rc != -EAGAIN && rc != -ENOTCONN)
-		world_fail(w, "request %u cannot be asked: %s", number, gn_strerror(rc));
-	w->asked[number].ended = 1; /* it never was one */
-	if (number == w->n_asked - 1)
-		w->n_asked--; /* nobody else has asked meanwhile */
+		world_fail(w, "request %u cannot be sent: %s", number, gn_strerror(rc));
+	w->requests[number].ended = 1; /* it was not sent */
+	if (number == w->n_requests - 1)
+		w->n_requests--; /* no other was sent meanwhile */
 	s->gone[c] |= rc == -ENOTCONN;
 	return false;
 }
 
 /* ---- results ---- */
 
-/* What is read is of its place, and not older than what was there when it was asked. */
-static void check_words(struct session *s, const struct asked *asked, uint32_t number,
+/* The words are those of the offset, and not older than the request. */
+static void check_words(struct session *s, const struct request *request, uint32_t number,
 			const uint64_t *word)
 {
-	for (uint32_t i = 0; i < asked->value_len / 8; i++) {
-		const uint32_t index = (uint32_t)(asked->offset / 8) + i;
+	for (uint32_t i = 0; i < request->value_len / 8; i++) {
+		const uint32_t index = (uint32_t)(request->offset / 8) + i;
 		const uint64_t version = word[i] >> 16;
 
-		if ((word[i] & 0xffff) != (index & 0xffff) || version < asked->least ||
+		if ((word[i] & 0xffff) != (index & 0xffff) || version < request->least ||
 		    version > s->w->version + 1) {
 			world_fail(s->w, "request %u reads %llx as word %u; versions %llu to %llu",
 				   number, (unsigned long long)word[i], index,
-				   (unsigned long long)asked->least,
+				   (unsigned long long)request->least,
 				   (unsigned long long)s->w->version + 1);
 			return;
 		}
@@ -187,23 +187,23 @@ static void check_words(struct session *s, const struct asked *asked, uint32_t n
 	}
 }
 
-static void check_value(struct session *s, const struct asked *asked, uint32_t number,
+static void check_value(struct session *s, const struct request *request, uint32_t number,
 			const struct gn_msg_result *result)
 {
 	uint32_t bad;
 
-	if (result->len != asked->value_len)
+	if (result->len != request->value_len)
 		world_fail(s->w, "request %u is answered with %u bytes instead of %u", number,
-			   result->len, asked->value_len);
-	else if (asked->protocol == GN_MSG_READ)
-		check_words(s, asked, number, result->value);
-	else if (asked->executed != 1 || asked->refuse)
+			   result->len, request->value_len);
+	else if (request->protocol == GN_MSG_READ)
+		check_words(s, request, number, result->value);
+	else if (request->executed != 1 || request->refuse)
 		world_fail(s->w, "request %u is answered and was executed %u times%s", number,
-			   asked->executed, asked->refuse ? ", and refused" : "");
+			   request->executed, request->refuse ? ", and refused" : "");
 	else if (!pattern_is(result->value, result->len, number, true, &bad))
 		world_fail(s->w, "request %u: its answer of %u bytes is wrong from %u on", number,
 			   result->len, bad);
-	s->w->sums.reads += asked->protocol == GN_MSG_READ;
+	s->w->sums.reads += request->protocol == GN_MSG_READ;
 }
 
 static uint64_t request_timeout_ns(const struct session *s)
@@ -213,7 +213,8 @@ static uint64_t request_timeout_ns(const struct session *s)
 	return us ? us * 1000ull : REQUEST_NS;
 }
 
-static bool may_end(const struct session *s, const struct asked *asked, enum gn_msg_status status)
+static bool may_end(const struct session *s, const struct request *request,
+		    enum gn_msg_status status)
 {
 	const struct plan *p = &s->w->plan;
 
@@ -221,12 +222,12 @@ static bool may_end(const struct session *s, const struct asked *asked, enum gn_
 	case GN_MSG_OK:
 		return true;
 	case GN_MSG_REFUSED:
-		return asked->refuse && asked->executed == 1;
+		return request->refuse && request->executed == 1;
 	case GN_MSG_GONE:
 		return p->cluster.breaks || p->cluster.no_memory || p->stop_us;
-	case GN_MSG_LOST: /* not before its time is over, whatever happened to its copies */
-		return asked->protocol == GN_MSG_UD &&
-		       gn_now_ns() - asked->at_ns >= request_timeout_ns(s);
+	case GN_MSG_LOST: /* not before its time-out, whatever happened to its copies */
+		return request->protocol == GN_MSG_UD &&
+		       gn_now_ns() - request->at_ns >= request_timeout_ns(s);
 	default:
 		return false;
 	}
@@ -236,37 +237,39 @@ static void take_one(struct session *s, const struct gn_msg_result *result)
 {
 	struct world *w = s->w;
 	const uint32_t number = (uint32_t)result->id;
-	struct asked *asked = &w->asked[number];
+	struct request *request = &w->requests[number];
 	unsigned c = 0;
 
-	world_say(w, "%u ends: %s", number, gn_msg_status_str(result->status));
-	if (result->id >= w->n_asked || asked->life != s->life || asked->ended++) {
-		world_fail(w, "request %llu ends, which is not under way",
+	world_log(w, "%u ends: %s", number, gn_msg_status_str(result->status));
+	if (result->id >= w->n_requests || request->life != s->life || request->ended++) {
+		world_fail(w, "request %llu completes, which is not outstanding",
 			   (unsigned long long)result->id);
 		return;
 	}
-	while (c < CONNS_MAX && !(s->conn[c] && s->serial[c] == asked->conn))
+	while (c < CONNS_MAX && !(s->conn[c] && s->serial[c] == request->conn))
 		c++;
 	if (c == CONNS_MAX) {
-		world_fail(w, "request %u ends on a connection that was left", number);
+		world_fail(w, "request %u completes on a closed connection", number);
 		return;
 	}
-	s->under_way[c]--;
+	s->outstanding[c]--;
 	if (s->ended[c] && result->status != GN_MSG_GONE)
-		world_fail(w, "request %u comes after one that is gone", number);
-	s->ended[c] |= result->status == GN_MSG_GONE && asked->protocol != GN_MSG_UD;
+		world_fail(w, "request %u completes after one that failed with the connection",
+			   number);
+	s->ended[c] |= result->status == GN_MSG_GONE && request->protocol != GN_MSG_UD;
 	s->gone[c] |= result->status == GN_MSG_GONE;
 	if (result->conn != s->conn[c])
-		world_fail(w, "request %u ends on another connection", number);
-	if (asked->protocol != GN_MSG_UD && asked->number != s->taken[c])
+		world_fail(w, "request %u completes on another connection", number);
+	if (request->protocol != GN_MSG_UD && request->number != s->taken[c])
 		world_fail(w, "request %u is number %u and ends as number %u", number,
-			   asked->number, s->taken[c]);
+			   request->number, s->taken[c]);
 	s->taken[c]++;
-	if (!may_end(s, asked, result->status))
+	if (!may_end(s, request, result->status))
 		world_fail(w, "request %u (%s) ends: %s", number,
-			   gn_msg_protocol_str(asked->protocol), gn_msg_status_str(result->status));
+			   gn_msg_protocol_str(request->protocol),
+			   gn_msg_status_str(result->status));
 	if (result->status == GN_MSG_OK)
-		check_value(s, asked, number, result);
+		check_value(s, request, number, result);
 	w->sums.statuses[result->status]++;
 }
 
@@ -276,13 +279,13 @@ static void take(struct session *s, uint64_t deadline_ns)
 	const unsigned most = 1 + (unsigned)(gn_random() % TAKE);
 	const int n = gn_msg_take(s->requester, result, most, deadline_ns);
 
-	s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
+	s->w->run.active_ns = gn_sim_now_ns(s->w->run.sim);
 	if (n < 0 || (unsigned)n > most)
 		world_fail(s->w, "results cannot be taken: %d", n);
 	for (int i = 0; i < n; i++)
 		take_one(s, &result[i]);
 	for (unsigned c = 0; c < CONNS_MAX; c++)
-		if (s->conn[c] && s->gone[c] && !s->under_way[c])
+		if (s->conn[c] && s->gone[c] && !s->outstanding[c])
 			leave(s, c);
 }
 
@@ -291,7 +294,7 @@ static unsigned under_way(const struct session *s)
 	unsigned n = 0;
 
 	for (unsigned c = 0; c < CONNS_MAX; c++)
-		n += s->under_way[c];
+		n += s->outstanding[c];
 	return n;
 }
 
@@ -301,11 +304,11 @@ static void step(struct session *s)
 {
 	const unsigned c = (unsigned)(gn_random() % s->plan->conns);
 
-	s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
+	s->w->run.active_ns = gn_sim_now_ns(s->w->run.sim);
 
 	if (!s->conn[c])
 		connect_one(s, c);
-	while (ask(s, c))
+	while (send_request(s, c))
 		;
 	if (gn_random() % 1000 < s->plan->flushes)
 		gn_msg_flush(s->requester);
@@ -319,7 +322,7 @@ static void step(struct session *s)
 		gn_sleep_us(1 + gn_random() % 10);
 }
 
-/* What is under way ends; nothing is lost without a word. */
+/* All outstanding requests complete. */
 static void drain(struct session *s)
 {
 	const uint64_t timeout_ns = s->plan->opts.protocol == GN_MSG_UD ? request_timeout_ns(s) : 0;
@@ -331,7 +334,7 @@ static void drain(struct session *s)
 		world_fail(s->w, "%u requests do not end", under_way(s));
 }
 
-/* After all that went wrong, somebody new is served. */
+/* After the last fault a new requester is served. */
 static void heal(struct session *s)
 {
 	const uint64_t until_ns = gn_sim_now_ns(s->w->run.sim) + HEAL_NS;
@@ -347,7 +350,7 @@ static void heal(struct session *s)
 		s->left = 1;
 		if (!s->conn[0])
 			connect_one(s, 0);
-		ask(s, 0);
+		send_request(s, 0);
 		take(s, gn_deadline_us(1000));
 		if (!s->conn[0])
 			gn_sleep_us(1000);
@@ -428,6 +431,6 @@ int requester_main(struct gn_env *env, int argc, char **argv)
 	if (fabric && gn_fabric_close(fabric))
 		world_fail(w, "a requester's fabric cannot be closed");
 	w->over[s.life] = true;
-	w->requesters_over++;
+	w->run.clients_over++;
 	return 0;
 }

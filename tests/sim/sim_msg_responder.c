@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The responder of the test: executes what it is asked, writes down that it did, changes what can be
- * read, ends and begins anew.
+ * The responder of the test: executes requests and records the executions, changes the memory that
+ * READs see, ends and starts again.
  */
 #include <errno.h>
 
@@ -13,7 +13,7 @@
 #define DOWN_US	   1000u
 #define CHUNK	   64u
 #define SILENCE_NS 4000000000ull /* longer than a node of a run that heals is down */
-#define FORGET_NS  5000000000ull /* until it knows that nobody is left */
+#define FORGET_NS  5000000000ull /* until it knows that all requesters have left */
 
 struct service {
 	struct world *w;
@@ -23,39 +23,39 @@ struct service {
 	uint64_t version; /* … from the first word on */
 };
 
-static int answer(void *arg, const void *request, uint32_t len, void *value, uint32_t max)
+static int answer(void *arg, const void *data, uint32_t len, void *value, uint32_t max)
 {
 	const struct service *s = arg;
 	struct world *w = s->w;
-	struct asked *asked;
+	struct request *request;
 	uint32_t number, bad;
 
 	if (len < sizeof(number)) {
 		world_fail(w, "a request of %u bytes", len);
 		return -EINVAL;
 	}
-	memcpy(&number, request, sizeof(number));
-	if (number >= w->n_asked) {
-		world_fail(w, "request %u was never asked", number);
+	memcpy(&number, data, sizeof(number));
+	if (number >= w->n_requests) {
+		world_fail(w, "request %u was never sent", number);
 		return -EINVAL;
 	}
-	asked = &w->asked[number];
-	world_say(w, "executes %u", number);
-	if (asked->executed++)
-		world_fail(w, "request %u is executed %u times", number, asked->executed);
-	if (asked->protocol == GN_MSG_READ || asked->len != len)
-		world_fail(w, "request %u has %u bytes instead of %u", number, len, asked->len);
-	else if (!pattern_is((const uint8_t *)request + sizeof(number),
-			     len - (uint32_t)sizeof(number), number, false, &bad))
+	request = &w->requests[number];
+	world_log(w, "executes %u", number);
+	if (request->executed++)
+		world_fail(w, "request %u is executed %u times", number, request->executed);
+	if (request->protocol == GN_MSG_READ || request->len != len)
+		world_fail(w, "request %u has %u bytes instead of %u", number, len, request->len);
+	else if (!pattern_is((const uint8_t *)data + sizeof(number), len - (uint32_t)sizeof(number),
+			     number, false, &bad))
 		world_fail(w, "request %u of %u bytes is wrong from %u on", number, len, bad);
-	if (asked->value_len > max)
-		world_fail(w, "request %u: there is room for %u of %u bytes", number, max,
-			   asked->value_len);
+	if (request->value_len > max)
+		world_fail(w, "request %u: the buffer has %u of %u bytes", number, max,
+			   request->value_len);
 	w->sums.executed++;
-	if (asked->refuse || asked->value_len > max)
+	if (request->refuse || request->value_len > max)
 		return -EACCES;
-	pattern_fill(value, asked->value_len, number, true);
-	return (int)asked->value_len;
+	pattern_fill(value, request->value_len, number, true);
+	return (int)request->value_len;
 }
 
 /* A round over all words at a time: those of the last round are all at least as new. */
@@ -71,11 +71,11 @@ static void change(struct service *s)
 	s->w->version = s->version++;
 }
 
-/* All have returned; or the others have crashed for good. */
+/* All have returned, or crashed permanently. */
 static bool all_over(const struct world *w)
 {
-	return w->requesters_over == w->plan.n_requesters ||
-	       gn_sim_now_ns(w->run.sim) > w->active_ns + SILENCE_NS;
+	return w->run.clients_over == w->plan.n_requesters ||
+	       gn_sim_now_ns(w->run.sim) > w->run.active_ns + SILENCE_NS;
 }
 
 static void pass(struct service *s)
@@ -90,7 +90,7 @@ static void pass(struct service *s)
 		gn_sleep_us(1 + gn_random() % plan->pause_us);
 }
 
-/* Until it is to end, or nobody is left: and then it must know that nobody is. */
+/* Until it must end, or all requesters have ended: then it must know this. */
 static void serve(struct service *s, uint32_t stop_us)
 {
 	struct world *w = s->w;
@@ -133,7 +133,7 @@ static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_u
 	struct gn_msg_stats stats = {.size = sizeof(stats)};
 	int rc = begin(&s, fabric);
 
-	world_say(w, "the responder begins: %s", gn_strerror(rc));
+	world_log(w, "the responder begins: %s", gn_strerror(rc));
 	if (!rc) {
 		serve(&s, stop_us);
 		gn_msg_responder_stats(s.responder, &stats);
@@ -146,7 +146,7 @@ static int serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_u
 	rc = gn_mem_free(s.data) ? -EBUSY : rc;
 	if (rc == -EBUSY)
 		world_fail(w, "the data is still in use");
-	world_say(w, "the responder has ended");
+	world_log(w, "the responder has ended");
 	return rc;
 }
 

@@ -64,8 +64,7 @@ void test_run(struct seeds *run)
 		cluster_sim_opts(&w->plan.cluster, run->seed, clients + 1, LIMIT_NS);
 
 	w->n_calls = 0;
-	w->n_lives = w->clients_over = 0;
-	w->active_ns = 0;
+	w->n_lives = 0;
 	w->drained = false;
 	memset(w->call, 0, CALLS_MAX * sizeof(*w->call));
 	memset(w->life, 0, LIVES_MAX * sizeof(*w->life));
@@ -96,7 +95,7 @@ static bool test_sums(const struct sums *sums)
 					{"put aside", sums->parks},
 					{"woken", sums->wakes},
 					{"handled in groups", sums->grouped},
-					{"answered with lent memory", sums->lent},
+					{"answered from exported memory", sums->exported},
 					{"drained", sums->drained},
 					{"drained in vain", sums->undrained},
 					{"requests of another epoch", sums->old},

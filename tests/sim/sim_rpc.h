@@ -72,7 +72,7 @@ struct life {
 struct sums {
 	uint64_t statuses[GN_RPC_FAILED + 1];
 	uint64_t executed, torn, twice_read, large, batched, switches, reconnects, parks, wakes;
-	uint64_t grouped, lent, drained, undrained, emsgsize, old, again, scribbled, taken;
+	uint64_t grouped, exported, drained, undrained, emsgsize, old, again, scribbled, taken;
 };
 
 struct world {
@@ -82,14 +82,12 @@ struct world {
 	uint32_t n_calls, calls_room;
 	struct life *life;
 	unsigned n_lives;
-	unsigned clients_over;
-	bool drained;	    /* the first server drained in time */
-	uint64_t active_ns; /* when a client last did something */
+	bool drained; /* the first server drained in time */
 	struct sums sums;
 };
 
 #define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
-#define world_say(w, ...)  seeds_say(&(w)->run, __VA_ARGS__)
+#define world_log(w, ...)  seeds_log(&(w)->run, __VA_ARGS__)
 
 /* rpc.c */
 /* A new call, or NULL if there are more than planned; number may be 0 when it is NULL. */
@@ -121,7 +119,7 @@ static inline unsigned own_status(uint64_t call)
 }
 
 /* Precedes a request's pattern. */
-struct ask {
+struct request_head {
 	uint64_t call;
 	uint32_t len; /* of what follows */
 	uint32_t reserved;

@@ -84,7 +84,7 @@ static bool is_far(const struct session *s)
 
 static uint32_t new_call(struct session *s)
 {
-	const uint32_t ask = (uint32_t)sizeof(struct ask);
+	const uint32_t head = (uint32_t)sizeof(struct request_head);
 	const struct gn_rpc_limits *l = &s->limits;
 	uint32_t number;
 	/* First of all: another thread may run while this one reads the clock. */
@@ -98,7 +98,7 @@ static uint32_t new_call(struct session *s)
 	call->large_request = is_far(s);
 	call->large_result = is_far(s);
 	call->request_len = call->large_request ? draw_far(s, l->max_request) :
-						  ask + draw_len(most(s, l->max_request - ask));
+						  head + draw_len(most(s, l->max_request - head));
 	call->result_len = call->large_result ? draw_far(s, l->max_result) :
 						draw_len(most(s, l->max_result));
 	call->result_room = gn_random() % 16 ? call->result_len :
@@ -125,7 +125,8 @@ static void make_request(struct session *s, struct inflight *inflight)
 {
 	const uint32_t number = new_call(s);
 	const struct call *call = &s->w->call[number];
-	const struct ask ask = {.call = number, .len = call->request_len - (uint32_t)sizeof(ask)};
+	const struct request_head head = {.call = number,
+					  .len = call->request_len - (uint32_t)sizeof(head)};
 
 	if (inflight->ended)
 		check_untouched(s, inflight, 0);
@@ -133,8 +134,8 @@ static void make_request(struct session *s, struct inflight *inflight)
 	inflight->room = call->result_room + GUARD;
 	inflight->idle_ns = s->idle_ns;
 	inflight->ended = inflight->canceling = false;
-	memcpy(inflight->request, &ask, sizeof(ask));
-	pattern_fill(inflight->request + sizeof(ask), ask.len, number, false);
+	memcpy(inflight->request, &head, sizeof(head));
+	pattern_fill(inflight->request + sizeof(head), head.len, number, false);
 	memset(inflight->result, UNTOUCHED, inflight->room);
 	inflight->op = (struct gn_rpc_op){
 		.method = call->method,
@@ -148,7 +149,7 @@ static void make_request(struct session *s, struct inflight *inflight)
 	};
 	inflight->busy = true;
 	s->busy++;
-	s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
+	s->w->run.active_ns = gn_sim_now_ns(s->w->run.sim);
 }
 
 /* As if it had never been. */
@@ -168,7 +169,7 @@ static bool has_begun(struct session *s, struct inflight *inflight, uint32_t num
 	const bool big = call->request_len > s->limits.max_request &&
 			 call->request_len > s->limits.max_large;
 
-	world_say(s->w, "call %u begins: %s", number, gn_strerror(rc));
+	world_log(s->w, "call %u begins: %s", number, gn_strerror(rc));
 	if (big != (rc == -EMSGSIZE))
 		world_fail(s->w, "call %u of %u bytes begins: %s", number, call->request_len,
 			   gn_strerror(rc));
@@ -254,7 +255,7 @@ static void done(struct gn_rpc_op *op)
 
 	if (call->ended++ || !inflight->busy)
 		world_fail(s->w, "call %u ends twice", inflight->call);
-	world_say(s->w, "call %u ends: %s", inflight->call, gn_rpc_status_str(status));
+	world_log(s->w, "call %u ends: %s", inflight->call, gn_rpc_status_str(status));
 	call->status = status;
 	check_done(s, inflight, op);
 	s->w->sums.statuses[status < GN_RPC_FAILED ? status : GN_RPC_FAILED]++;
@@ -395,12 +396,12 @@ static void check_connected(struct world *w, const struct plan_client *plan, uin
 	const uint64_t took_ns = gn_now_ns() - begin_ns;
 	const uint64_t bound_ns = plan->opts.timeout_us * 1000 + LATE_STALLED_NS;
 
-	world_say(w, "connected: %s", gn_strerror(rc));
+	world_log(w, "connected: %s", gn_strerror(rc));
 	if (took_ns > bound_ns || (w->plan.strict && took_ns > PROMPT_NS))
 		world_fail(w, "connecting takes %llu ns", (unsigned long long)took_ns);
 	if (rc)
 		check_refusal(w, rc);
-	w->active_ns = gn_sim_now_ns(w->run.sim);
+	w->run.active_ns = gn_sim_now_ns(w->run.sim);
 }
 
 static void reconnect(struct session *s)
@@ -466,11 +467,8 @@ static void step(struct session *s)
 	const struct plan_client *plan = s->plan;
 	const unsigned to[] = {plan->closes, plan->reconnects, plan->cancels, plan->sleeps,
 			       plan->pauses};
-	unsigned dice = (unsigned)(gn_random() % 1000), i = 0;
 
-	for (; i < 5 && dice >= to[i]; i++)
-		dice -= to[i];
-	switch (i) {
+	switch (seeds_draw_action(to, 5)) {
 	case 0:
 		s->quit = true;
 		break;
@@ -503,7 +501,7 @@ static void drain(struct session *s)
 
 	s->hold = true;
 	while (s->busy && gn_sim_now_ns(s->w->run.sim) < until_ns) {
-		s->w->active_ns = gn_sim_now_ns(s->w->run.sim);
+		s->w->run.active_ns = gn_sim_now_ns(s->w->run.sim);
 		gn_rpc_wait(s->client, gn_deadline_us(10000));
 	}
 	for (unsigned i = 0; i <= s->plan->window && s->busy; i++)
@@ -618,6 +616,6 @@ int client_main(struct gn_env *env, int argc, char **argv)
 	else if (!rc)
 		seeds_fabric_close(&w->run, fabric, "a client");
 	w->life[life].over = true;
-	w->clients_over++;
+	w->run.clients_over++;
 	return 0;
 }

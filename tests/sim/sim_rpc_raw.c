@@ -55,7 +55,7 @@ static bool post(struct raw *r, uint32_t number, uint64_t bytes)
 	wr.next = &wake;
 	if (gn_post_send(r->ep.qp, &wr, NULL))
 		return false;
-	r->w->active_ns = gn_sim_now_ns(r->w->run.sim);
+	r->w->run.active_ns = gn_sim_now_ns(r->w->run.sim);
 	for (unsigned i = 0; i < TICKS && !n; i++) {
 		n = gn_cq_poll(r->ep.cq, &wc, 1);
 		if (!n)
@@ -69,7 +69,7 @@ static bool post(struct raw *r, uint32_t number, uint64_t bytes)
 static uint64_t compose(struct raw *r, uint32_t epoch, uint32_t message, bool forbidden,
 			uint32_t *number)
 {
-	const uint32_t most = r->welcome.max_request - (uint32_t)sizeof(struct ask);
+	const uint32_t most = r->welcome.max_request - (uint32_t)sizeof(struct request_head);
 	const struct rpc_seal seal = {
 		.seq = rpc_seq(epoch, message),
 		.nonce = NONCE,
@@ -80,7 +80,7 @@ static uint64_t compose(struct raw *r, uint32_t epoch, uint32_t message, bool fo
 	};
 	const struct rpc_entry entry = {.len = r->welcome.max_request, .code = NOW};
 	struct call *call = world_call(r->w, r->life, number);
-	const struct ask ask = {.call = *number, .len = most};
+	const struct request_head head = {.call = *number, .len = most};
 	uint8_t *at = (uint8_t *)gn_mem_addr(r->ep.mem) + sizeof(struct rpc_head);
 
 	if (!call)
@@ -90,8 +90,8 @@ static uint64_t compose(struct raw *r, uint32_t epoch, uint32_t message, bool fo
 	call->forbidden = forbidden;
 	call->ended = 1; /* nobody waits */
 	memcpy(at, &entry, sizeof(entry));
-	memcpy(at + sizeof(entry), &ask, sizeof(ask));
-	pattern_fill(at + sizeof(entry) + sizeof(ask), most, *number, false);
+	memcpy(at + sizeof(entry), &head, sizeof(head));
+	pattern_fill(at + sizeof(entry) + sizeof(head), most, *number, false);
 	return rpc_seal(gn_mem_addr(r->ep.mem), &seal);
 }
 
@@ -158,6 +158,6 @@ int raw_main(struct gn_env *env, int argc, char **argv)
 			world_fail(w, "a client's fabric cannot be closed");
 	}
 	w->life[r.life].over = true;
-	w->clients_over++;
+	w->run.clients_over++;
 	return 0;
 }

@@ -18,18 +18,14 @@ int scribbler_main(struct gn_env *env, int argc, char **argv)
 	const struct client_arg *arg = env->arg;
 	struct world *w = arg->w;
 	const struct scribbler s = {
-		.fabric = env->fabric,
 		.addr = ADDR,
 		.method = SCRIBBLED,
 		.rounds = ROUNDS,
 		.body = body,
-		.run = &w->run,
-		.active_ns = &w->active_ns,
 	};
 
 	(void)argc;
 	(void)argv;
-	w->sums.scribbled += scribble(&s);
-	w->clients_over++;
+	w->sums.scribbled += scribble(&w->run, env->fabric, &s);
 	return 0;
 }

@@ -64,7 +64,7 @@ static void free_leases(struct service *s)
 {
 	for (unsigned i = 0; i < LEASES; i++) {
 		if (s->lease[i].taken)
-			world_fail(s->w, "memory that was lent is not released");
+			world_fail(s->w, "exported memory is not released");
 		gn_mem_free(s->lease[i].mem);
 	}
 }
@@ -97,7 +97,7 @@ static void release(void *arg)
 	struct lease *lease = arg;
 
 	if (!lease->taken)
-		world_fail(lease->service->w, "memory that was lent is released twice");
+		world_fail(lease->service->w, "exported memory is released twice");
 	memset(lease_bytes(lease), 0xee, lease->len);
 	lease->taken = false;
 }
@@ -139,34 +139,34 @@ static bool take(struct service *s, const struct work *work, uint64_t *number)
 	uint32_t len, bad;
 	const uint8_t *data = work_data(work, &len);
 	struct call *call;
-	struct ask ask;
+	struct request_head head;
 
-	if (len < sizeof(ask)) {
+	if (len < sizeof(head)) {
 		world_fail(w, "a request of %u bytes", len);
 		return false;
 	}
-	memcpy(&ask, data, sizeof(ask));
-	if (ask.call >= w->n_calls || ask.len != len - sizeof(ask)) {
+	memcpy(&head, data, sizeof(head));
+	if (head.call >= w->n_calls || head.len != len - sizeof(head)) {
 		world_fail(w, "a request that nobody made: call %llu, %u of %u bytes",
-			   (unsigned long long)ask.call, ask.len, len);
+			   (unsigned long long)head.call, head.len, len);
 		return false;
 	}
-	call = &w->call[ask.call];
+	call = &w->call[head.call];
 	if (len != call->request_len || work_method(work) != call->method)
 		world_fail(w, "call %llu: %u bytes for method %u instead of %u for %u",
-			   (unsigned long long)ask.call, len, work_method(work), call->request_len,
+			   (unsigned long long)head.call, len, work_method(work), call->request_len,
 			   call->method);
-	if (!pattern_is(data + sizeof(ask), ask.len, ask.call, false, &bad))
+	if (!pattern_is(data + sizeof(head), head.len, head.call, false, &bad))
 		world_fail(w, "call %llu: its request's %u bytes are wrong from %u on",
-			   (unsigned long long)ask.call, ask.len, bad);
+			   (unsigned long long)head.call, head.len, bad);
 	if (call->forbidden)
-		world_fail(w, "call %llu is of another time", (unsigned long long)ask.call);
+		world_fail(w, "call %llu is of another time", (unsigned long long)head.call);
 	if (call->executed++)
-		world_fail(w, "call %llu is executed twice", (unsigned long long)ask.call);
-	world_say(w, "call %llu came", (unsigned long long)ask.call);
+		world_fail(w, "call %llu is executed twice", (unsigned long long)head.call);
+	world_log(w, "call %llu came", (unsigned long long)head.call);
 	call->received_ns = gn_sim_now_ns(w->run.sim);
 	w->sums.executed++;
-	*number = ask.call;
+	*number = head.call;
 	return true;
 }
 
@@ -176,7 +176,7 @@ static void answer_lent(struct service *s, const struct work *work, uint64_t num
 	const struct call *call = &s->w->call[number];
 
 	pattern_fill(lease_bytes(lease), call->result_len, number, true);
-	s->w->sums.lent++;
+	s->w->sums.exported++;
 	if (work->request)
 		gn_rpc_answer_mem(work->request, GN_RPC_OK, lease->mem, lease->offset,
 				  call->result_len, release, lease);
@@ -305,8 +305,8 @@ static void check_kept(struct service *s, struct gn_rpc_request *request, uint64
 	const uint8_t *data = gn_rpc_request_data(request, &len);
 
 	if (len != call->request_len ||
-	    !pattern_is(data + sizeof(struct ask), len - (uint32_t)sizeof(struct ask), number,
-			false, &bad))
+	    !pattern_is(data + sizeof(struct request_head),
+			len - (uint32_t)sizeof(struct request_head), number, false, &bad))
 		world_fail(s->w, "call %llu: its request is another one when it is answered",
 			   (unsigned long long)number);
 }
@@ -383,8 +383,8 @@ static uint64_t clients_now(const struct service *s)
 static bool all_over(const struct seeds *run)
 {
 	const struct world *w = (const struct world *)run;
-	return w->clients_over == w->plan.n_clients + w->plan.raw + w->plan.scribblers ||
-	       gn_sim_now_ns(w->run.sim) > w->active_ns + QUIET_NS;
+	return w->run.clients_over == w->plan.n_clients + w->plan.raw + w->plan.scribblers ||
+	       gn_sim_now_ns(w->run.sim) > w->run.active_ns + QUIET_NS;
 }
 
 /* Time passes; a server without threads polls meanwhile. */
@@ -433,7 +433,7 @@ static void drain(struct service *s)
 	if (w->plan.strict && gn_now_ns() > until_ns + PROMPT_NS)
 		world_fail(w, "draining takes %llu ns longer than it may",
 			   (unsigned long long)(gn_now_ns() - until_ns));
-	world_say(w, "drained: %s", gn_strerror(rc));
+	world_log(w, "drained: %s", gn_strerror(rc));
 	w->drained = !rc;
 	w->sums.drained += !rc;
 	w->sums.undrained += rc == -ETIMEDOUT;
@@ -476,7 +476,7 @@ static int serve_once(struct seeds *run, struct gn_fabric *fabric, uint32_t stop
 		serve(&s, stop_us);
 		if (stop_us && w->plan.drain_us && !all_over(&w->run))
 			drain(&s);
-		world_say(w, "the server ends");
+		world_log(w, "the server ends");
 	} else if (rc != -ENOMEM || !w->plan.cluster.no_memory) {
 		world_fail(w, "no server: %s", gn_strerror(rc));
 	}

@@ -349,6 +349,31 @@ static inline void run_protocols(struct world *w, unsigned where, unsigned proto
 		}
 }
 
+struct msg_test {
+	unsigned where, protocols;
+	struct world world;
+};
+
+static inline void msg_test_run(void **state)
+{
+	const struct msg_test *test = *state;
+	struct world w = test->world;
+
+	run_protocols(&w, test->where, test->protocols);
+}
+
+/* An element of the list of tests; the rest are members of its world. */
+#define MSG_TEST(name, in_where, of_protocols, ...)                 \
+	{                                                           \
+#name, msg_test_run, NULL, NULL, &(struct msg_test) \
+		{                                                   \
+			in_where, of_protocols,                     \
+			{                                           \
+				__VA_ARGS__                         \
+			}                                           \
+		}                                                   \
+	}
+
 #define ALL	 ((1u << GN_MSG_PROTOCOLS) - 1)
 #define BUT_READ (ALL & ~(1u << GN_MSG_READ))
 #define BUT_UD	 (ALL & ~(1u << GN_MSG_UD))

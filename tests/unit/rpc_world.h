@@ -343,6 +343,7 @@ struct world {
 	struct gn_fabric *fabric; /* the server's */
 	struct service service;
 	int (*program)(struct world *w, struct gn_fabric *fabric);
+	int (*mode_program)(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode);
 	bool simulated;
 	const char *faults;	       /* of the simulator, or NULL */
 	unsigned arg;		       /* the program's */
@@ -458,21 +459,62 @@ static inline void run_sim(struct world *w, unsigned clients)
 	}
 }
 
-/* In turn: shared memory, and simulated cards, one kind with several clients. */
-static inline void run_everywhere(int (*program)(struct world *, struct gn_fabric *),
-				  const struct gn_rpc_server_opts *opts, unsigned clients)
+static inline int run_each_mode(struct world *w, struct gn_fabric *fabric)
 {
+	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
+		EXPECT(w->mode_program(w, fabric, mode) == 0);
+	return 0;
+}
+
+/* A client's program, run once or in each mode; the server's options, or NULL. */
+struct rpc_test {
+	int (*program)(struct world *w, struct gn_fabric *fabric);
+	int (*mode_program)(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode);
+	const struct gn_rpc_server_opts *opts;
+	unsigned clients;
+};
+
+/* In turn: shared memory, and simulated cards, one kind with several clients. */
+static inline void rpc_test_run(void **state)
+{
+	const struct rpc_test *test = *state;
 	struct world *w = calloc(1, sizeof(*w));
 
 	assert_non_null(w);
-	w->program = program;
-	if (opts)
-		w->opts = *opts;
+	w->program = test->program ? test->program : run_each_mode;
+	w->mode_program = test->mode_program;
+	if (test->opts)
+		w->opts = *test->opts;
 	run_shm(w);
 	if (!given_addr() && !THREADS_WATCHED)
-		run_sim(w, clients);
+		run_sim(w, test->clients);
 	free(w);
 }
+
+static inline void run_everywhere(int (*program)(struct world *, struct gn_fabric *),
+				  const struct gn_rpc_server_opts *opts, unsigned clients)
+{
+	struct rpc_test test = {.program = program, .opts = opts, .clients = clients};
+	void *state = &test;
+
+	rpc_test_run(&state);
+}
+
+/* Elements of the list of tests. */
+#define RPC_TEST(name, client_program, server_opts, n_clients)                               \
+	{                                                                                    \
+#name, rpc_test_run, NULL, NULL, &(struct rpc_test)                          \
+		{                                                                            \
+			.program = client_program, .opts = server_opts, .clients = n_clients \
+		}                                                                            \
+	}
+#define RPC_TEST_MODES(name, client_program, server_opts, n_clients)                              \
+	{                                                                                         \
+#name, rpc_test_run, NULL, NULL, &(struct rpc_test)                               \
+		{                                                                                 \
+			.mode_program = client_program, .opts = server_opts, .clients = n_clients \
+		}                                                                                 \
+	}
 
 /* ---- calls ---- */
 

@@ -208,9 +208,14 @@ struct raw_role {
 	void (*run)(int ctl);
 };
 
+/* A role whose name begins so stays the same user. */
+#define RAW_SAME_USER "same-user-"
+
 static inline int raw_run_role(const struct raw_role *roles, const char *name, int ctl)
 {
-	if (cost_other_user())
+	if (!strncmp(name, RAW_SAME_USER, strlen(RAW_SAME_USER)))
+		name += strlen(RAW_SAME_USER);
+	else if (cost_other_user())
 		return 1;
 	for (; roles->name; roles++)
 		if (!strcmp(name, roles->name)) {
@@ -244,6 +249,11 @@ static inline int raw_folder_make(void **state)
 }
 
 #define RAW_CASE(name) cmocka_unit_test_setup_teardown(name, raw_folder_make, side_folder_remove)
+/* A case that is run with the name of a role as its state. */
+#define RAW_CASE_ROLE(name, run, role)                                \
+	{                                                             \
+#name, run, raw_folder_make, side_folder_remove, role \
+	}
 
 static inline void raw_end(struct raw_process *p)
 {

@@ -92,29 +92,21 @@ static int pass_on(struct pass *p)
 	return 0;
 }
 
-static int rpc_to_and_fro(struct world *w, struct gn_fabric *fabric)
+static int rpc_to_and_fro(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
-		const struct gn_rpc_client_opts opts = in_mode(mode);
-		struct pass p = {.rounds = w->simulated ? ROUNDS_SIM : ROUNDS};
-		struct nap n;
+	const struct gn_rpc_client_opts opts = in_mode(mode);
+	struct pass p = {.rounds = w->simulated ? ROUNDS_SIM : ROUNDS};
+	struct nap n;
 
-		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &p.rpc) == 0);
-		nap_open(&n, w->simulated);
-		EXPECT(nap_add(&n, gn_rpc_client_source(p.rpc)) == 0);
-		p.nap = &n;
-		EXPECT(pass_on(&p) == 0);
-		nap_close(&n);
-		/* Any thread may close it now. */
-		EXPECT(gn_rpc_client_close(p.rpc) == 0);
-	}
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &p.rpc) == 0);
+	nap_open(&n, w->simulated);
+	EXPECT(nap_add(&n, gn_rpc_client_source(p.rpc)) == 0);
+	p.nap = &n;
+	EXPECT(pass_on(&p) == 0);
+	nap_close(&n);
+	/* Any thread may close it now. */
+	EXPECT(gn_rpc_client_close(p.rpc) == 0);
 	return 0;
-}
-
-static void test_rpc_to_and_fro(void **state)
-{
-	(void)state;
-	run_everywhere(rpc_to_and_fro, NULL, 1);
 }
 
 static void test_kv_to_and_fro(void **state)
@@ -258,25 +250,13 @@ static int any_thread_closes(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_misuse(void **state)
-{
-	(void)state;
-	run_everywhere(misuse, NULL, 1);
-}
-
-static void test_any_thread_closes(void **state)
-{
-	(void)state;
-	run_everywhere(any_thread_closes, NULL, 1);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rpc_to_and_fro),
+		RPC_TEST_MODES(test_rpc_to_and_fro, rpc_to_and_fro, NULL, 1),
 		cmocka_unit_test(test_kv_to_and_fro),
-		cmocka_unit_test(test_misuse),
-		cmocka_unit_test(test_any_thread_closes),
+		RPC_TEST(test_misuse, misuse, NULL, 1),
+		RPC_TEST(test_any_thread_closes, any_thread_closes, NULL, 1),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

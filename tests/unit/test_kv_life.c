@@ -42,6 +42,12 @@ static void world_up(struct world *w)
 		server_up(w);
 }
 
+static void world_open(struct world *w, const struct gn_kv_client_opts *opts)
+{
+	world_up(w);
+	assert_int_equal(gn_kv_client_open(w->fabric, w->addr, opts, &w->client), 0);
+}
+
 static void world_down(struct world *w)
 {
 	gn_kv_server_destroy(w->server);
@@ -89,8 +95,7 @@ static void within_done(bool bypass)
 	struct gn_kv_op set, get;
 	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
-	world_up(&w);
-	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client), 0);
+	world_open(&w, &reconnects);
 	set = an_op(&w, GN_KV_SET);
 	assert_int_equal(gn_kv_submit(w.client, &set), 0);
 	while (!w.ended)
@@ -147,8 +152,7 @@ static void owned(bool bypass)
 		.size = sizeof(opts), .flags = GN_KV_RECONNECT, .gather = 1};
 	unsigned begun = 0;
 
-	world_up(&w);
-	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, &opts, &w.client), 0);
+	world_open(&w, &opts);
 	for (unsigned i = 0; i < 40; i++) {
 		struct gn_kv_op *op = malloc(sizeof(*op));
 
@@ -375,8 +379,7 @@ static void test_controls(void **state)
 	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	(void)state;
-	world_up(&w);
-	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client), 0);
+	world_open(&w, &reconnects);
 	assert_int_equal(gn_kv_control_submit(w.client, NULL), -EINVAL);
 	assert_int_equal(gn_kv_control_submit(w.client, &bad), -EINVAL);
 	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
@@ -487,8 +490,7 @@ static void test_restart(void **state)
 	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	(void)state;
-	world_up(&w);
-	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client), 0);
+	world_open(&w, &reconnects);
 	assert_int_equal(gn_kv_set(w.client, "a", 1, "b", 1, 0, gn_deadline_us(LONG_US)), 0);
 	restart(&w);
 	memset(&stats, 0x55, sizeof(stats));
@@ -511,8 +513,7 @@ static void test_arguments(void **state)
 	struct gn_kv_op op;
 
 	(void)state;
-	world_up(&w);
-	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, &reconnects, &w.client), 0);
+	world_open(&w, &reconnects);
 	assert_int_equal(gn_kv_set(w.client, "a", 1, value, sizeof(value), 0, GN_FOREVER), -EFBIG);
 	assert_int_equal(gn_kv_set(w.client, "a", 1, NULL, 1, 0, GN_FOREVER), -EINVAL);
 	assert_int_equal(gn_kv_get(w.client, "a", 1, NULL, 1, NULL, GN_FOREVER), -EINVAL);
@@ -553,8 +554,7 @@ static void test_no_reconnect(void **state)
 	struct gn_kv_stats stats = {.size = sizeof(stats)};
 
 	(void)state;
-	world_up(&w);
-	assert_int_equal(gn_kv_client_open(w.fabric, w.addr, NULL, &w.client), 0);
+	world_open(&w, NULL);
 	restart(&w);
 	for (unsigned i = 0; i < 3; i++) {
 		assert_int_equal(gn_kv_do(w.client, &op, 1, gn_deadline_us(LONG_US)), 0);

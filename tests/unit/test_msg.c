@@ -107,17 +107,6 @@ static int sizes(struct world *w, struct gn_fabric *fabric, unsigned client)
 	return 0;
 }
 
-static void test_sizes(void **state)
-{
-	struct world w = {.program = sizes,
-			  .clients = 1,
-			  .data_bytes = LARGE,
-			  .opts = {.max_request = LARGE, .max_value = LARGE, .max_pending = 2}};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, ALL);
-}
-
 /*
  * Threads on a busy machine wait for each other to run, round trip by round trip; and a card in
  * software on a machine in software takes its time.
@@ -156,14 +145,6 @@ static int windows(struct world *w, struct gn_fabric *fabric, unsigned client)
 	return 0;
 }
 
-static void test_windows(void **state)
-{
-	struct world w = {.program = windows, .clients = 1, .data_bytes = MSG_DATA_BYTES};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, ALL);
-}
-
 /* ---- many ---- */
 
 static int many(struct world *w, struct gn_fabric *fabric, unsigned client)
@@ -191,14 +172,6 @@ static int many(struct world *w, struct gn_fabric *fabric, unsigned client)
 	gn_msg_requester_destroy(s.requester);
 	gn_free(data);
 	return 0;
-}
-
-static void test_many(void **state)
-{
-	struct world w = {.program = many, .clients = 3, .data_bytes = MSG_DATA_BYTES};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, ALL);
 }
 
 /* ---- requesters of all protocols at one responder ---- */
@@ -314,21 +287,21 @@ static int kept(struct world *w, struct gn_fabric *fabric, unsigned client)
 	return 0;
 }
 
-static void test_kept(void **state)
-{
-	struct world w = {.program = kept, .clients = 1, .opts = {.answer = remembering}};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, BUT_READ);
-}
-
 /* With the name of a case, only that one. */
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_names),	cmocka_unit_test(test_sizes),
-		cmocka_unit_test(test_windows), cmocka_unit_test(test_many),
-		cmocka_unit_test(test_mixed),	cmocka_unit_test(test_kept),
+		cmocka_unit_test(test_names),
+		MSG_TEST(test_sizes, EVERYWHERE, ALL, .program = sizes, .clients = 1,
+			 .data_bytes = LARGE,
+			 .opts = {.max_request = LARGE, .max_value = LARGE, .max_pending = 2}),
+		MSG_TEST(test_windows, EVERYWHERE, ALL, .program = windows, .clients = 1,
+			 .data_bytes = MSG_DATA_BYTES),
+		MSG_TEST(test_many, EVERYWHERE, ALL, .program = many, .clients = 3,
+			 .data_bytes = MSG_DATA_BYTES),
+		cmocka_unit_test(test_mixed),
+		MSG_TEST(test_kept, EVERYWHERE, BUT_READ, .program = kept, .clients = 1,
+			 .opts = {.answer = remembering}),
 	};
 
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);

@@ -126,14 +126,6 @@ static int costs(struct world *w, struct gn_fabric *fabric, unsigned client)
 	return 0;
 }
 
-static void test_costs(void **state)
-{
-	struct world w = {.program = costs, .clients = 1, .data_bytes = GN_PAGE};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, ALL);
-}
-
 /* Refused requests, and those lost with the responder, count as failed. */
 static int failures(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
@@ -165,20 +157,13 @@ static int failures(struct world *w, struct gn_fabric *fabric, unsigned client)
 	return 0;
 }
 
-static void test_failures(void **state)
-{
-	struct world w = {.program = failures, .clients = 1};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, BUT_READ);
-}
-
 /* With the name of a case, only that one. */
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_costs),
-		cmocka_unit_test(test_failures),
+		MSG_TEST(test_costs, EVERYWHERE, ALL, .program = costs, .clients = 1,
+			 .data_bytes = GN_PAGE),
+		MSG_TEST(test_failures, EVERYWHERE, BUT_READ, .program = failures, .clients = 1),
 	};
 
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);

@@ -99,17 +99,10 @@ static int inherits(struct world *w, struct gn_fabric *fabric, unsigned client)
 	return 0;
 }
 
-static void test_inherited(void **state)
-{
-	struct world w = {.program = inherits, .clients = 1, .data_bytes = MSG_DATA_BYTES};
-
-	(void)state;
-	run_protocols(&w, REAL, ALL);
-}
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(test_inherited)};
+	const struct CMUnitTest tests[] = {MSG_TEST(test_inherited, REAL, ALL, .program = inherits,
+						    .clients = 1, .data_bytes = MSG_DATA_BYTES)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,14 +148,6 @@ static int askings(struct world *w, struct gn_fabric *fabric, unsigned client)
 	return 0;
 }
 
-static void test_askings(void **state)
-{
-	struct world w = {.program = askings, .clients = 1, .data_bytes = MSG_DATA_BYTES};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, ALL);
-}
-
 /* ---- refusals ---- */
 
 static int refused(struct world *w, struct gn_fabric *fabric, struct gn_msg_requester_opts opts)
@@ -295,14 +287,6 @@ static int waiting(struct world *w, struct gn_fabric *fabric, unsigned client)
 	return 0;
 }
 
-static void test_waiting(void **state)
-{
-	struct world w = {.program = waiting, .clients = 1};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, BUT_READ);
-}
-
 /* ---- a responder that disconnects ---- */
 
 /* All requests in flight end with one status, each once, in time; or were answered before. */
@@ -379,14 +363,6 @@ static int leaving(struct world *w, struct gn_fabric *fabric, unsigned client)
 	return 0;
 }
 
-static void test_leaving(void **state)
-{
-	struct world w = {.program = leaving, .clients = 1, .data_bytes = MSG_DATA_BYTES};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, ALL);
-}
-
 /* Clients send requests while the responder restarts; none hangs, and all reconnect. */
 static int coming_and_going(struct world *w, struct gn_fabric *fabric, unsigned client)
 {
@@ -435,14 +411,6 @@ static int coming_and_going(struct world *w, struct gn_fabric *fabric, unsigned 
 	return 0;
 }
 
-static void test_coming_and_going(void **state)
-{
-	struct world w = {.program = coming_and_going, .clients = 3, .data_bytes = MSG_DATA_BYTES};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, ALL);
-}
-
 /* ---- a requester that disconnects with requests in flight ---- */
 
 static int going(struct world *w, struct gn_fabric *fabric, unsigned client)
@@ -478,14 +446,6 @@ static int going(struct world *w, struct gn_fabric *fabric, unsigned client)
 	world_await(w, &w->conns, 0);
 	gn_free(data);
 	return 0;
-}
-
-static void test_going(void **state)
-{
-	struct world w = {.program = going, .clients = 2, .data_bytes = MSG_DATA_BYTES};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, ALL);
 }
 
 /* ---- datagrams ---- */
@@ -533,14 +493,6 @@ static int losing(struct world *w, struct gn_fabric *fabric, unsigned client)
 	}
 	gn_msg_requester_destroy(requester);
 	return 0;
-}
-
-static void test_losing(void **state)
-{
-	struct world w = {.program = losing, .clients = 1};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, 1u << GN_MSG_UD);
 }
 
 /* Half of all datagrams are lost, some come twice, or late; nothing is executed twice. */
@@ -640,14 +592,6 @@ static int always_room(struct world *w, struct gn_fabric *fabric, unsigned clien
 	}
 	gn_msg_requester_destroy(requester);
 	return 0;
-}
-
-static void test_always_room(void **state)
-{
-	struct world w = {.program = always_room, .clients = 1};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, 1u << GN_MSG_UD);
 }
 
 /* ---- as many connections as there may be ---- */
@@ -846,26 +790,30 @@ static int changes(struct world *w, struct gn_fabric *fabric, unsigned client)
 	return 0;
 }
 
-static void test_changes(void **state)
-{
-	struct world w = {
-		.program = changes, .clients = 1, .data_bytes = 8192, .opts = {.answer = changing}};
-
-	(void)state;
-	run_protocols(&w, EVERYWHERE, 1u << GN_MSG_READ);
-}
-
 /* With the name of a case, only that one. */
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_opts),	cmocka_unit_test(test_askings),
-		cmocka_unit_test(test_limits),	cmocka_unit_test(test_one_sided),
-		cmocka_unit_test(test_waiting), cmocka_unit_test(test_leaving),
-		cmocka_unit_test(test_going),	cmocka_unit_test(test_coming_and_going),
-		cmocka_unit_test(test_losing),	cmocka_unit_test(test_lossy),
-		cmocka_unit_test(test_changes), cmocka_unit_test(test_always_room),
-		cmocka_unit_test(test_full),	cmocka_unit_test(test_untaken),
+		cmocka_unit_test(test_opts),
+		MSG_TEST(test_askings, EVERYWHERE, ALL, .program = askings, .clients = 1,
+			 .data_bytes = MSG_DATA_BYTES),
+		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_one_sided),
+		MSG_TEST(test_waiting, EVERYWHERE, BUT_READ, .program = waiting, .clients = 1),
+		MSG_TEST(test_leaving, EVERYWHERE, ALL, .program = leaving, .clients = 1,
+			 .data_bytes = MSG_DATA_BYTES),
+		MSG_TEST(test_going, EVERYWHERE, ALL, .program = going, .clients = 2,
+			 .data_bytes = MSG_DATA_BYTES),
+		MSG_TEST(test_coming_and_going, EVERYWHERE, ALL, .program = coming_and_going,
+			 .clients = 3, .data_bytes = MSG_DATA_BYTES),
+		MSG_TEST(test_losing, EVERYWHERE, 1u << GN_MSG_UD, .program = losing, .clients = 1),
+		cmocka_unit_test(test_lossy),
+		MSG_TEST(test_changes, EVERYWHERE, 1u << GN_MSG_READ, .program = changes,
+			 .clients = 1, .data_bytes = 8192, .opts = {.answer = changing}),
+		MSG_TEST(test_always_room, EVERYWHERE, 1u << GN_MSG_UD, .program = always_room,
+			 .clients = 1),
+		cmocka_unit_test(test_full),
+		cmocka_unit_test(test_untaken),
 		cmocka_unit_test(test_mended),
 	};
 

@@ -244,33 +244,19 @@ static int every_mode(struct world *w, struct gn_fabric *fabric)
 }
 
 /* A window that is always full: the work per poll does not grow with the number of calls so far. */
-static int full_window(struct world *w, struct gn_fabric *fabric)
+static int full_window(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
-		struct gn_rpc_client_opts opts = in_mode(mode);
-		struct gn_rpc_client *client;
+	struct gn_rpc_client_opts opts = in_mode(mode);
+	struct gn_rpc_client *client;
 
-		opts.slots = 1;
-		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
-		for (uint32_t i = 0; i < ROUNDS; i++) {
-			EXPECT(call_echo(client, ECHO, 4, i) == 0);
-			EXPECT(client->n_fetch == 0 && client->n_reply == 0);
-		}
-		EXPECT(gn_rpc_client_close(client) == 0);
+	opts.slots = 1;
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		EXPECT(call_echo(client, ECHO, 4, i) == 0);
+		EXPECT(client->n_fetch == 0 && client->n_reply == 0);
 	}
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
-}
-
-static void test_every_mode(void **state)
-{
-	(void)state;
-	run_everywhere(every_mode, &small, 3);
-}
-
-static void test_full_window(void **state)
-{
-	(void)state;
-	run_everywhere(full_window, &small, 3);
 }
 
 /* ---- options, and no server ---- */
@@ -362,8 +348,8 @@ static void test_server_options(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_every_mode),
-		cmocka_unit_test(test_full_window),
+		RPC_TEST(test_every_mode, every_mode, &small, 3),
+		RPC_TEST_MODES(test_full_window, full_window, &small, 3),
 		cmocka_unit_test(test_client_options),
 		cmocka_unit_test(test_server_options),
 	};

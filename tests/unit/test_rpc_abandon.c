@@ -196,33 +196,25 @@ static int sizes(struct gn_rpc_client *client)
 	return 0;
 }
 
-static int abandoned_calls(struct world *w, struct gn_fabric *fabric)
+static int abandoned_calls(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
-		struct gn_rpc_client_opts opts = in_mode(mode);
-		struct gn_rpc_client *client;
+	struct gn_rpc_client_opts opts = in_mode(mode);
+	struct gn_rpc_client *client;
 
-		opts.batch.entries = mode == GN_RPC_REPLY ? 3 : 1;
-		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
-		EXPECT(sizes(client) == 0);
-		EXPECT(cancelled(w, client) == 0);
-		EXPECT(expired(w, client) == 0);
-		EXPECT(not_begun(w, fabric, client) == 0);
-		EXPECT(gone(w, client) == 0);
-	}
+	opts.batch.entries = mode == GN_RPC_REPLY ? 3 : 1;
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	EXPECT(sizes(client) == 0);
+	EXPECT(cancelled(w, client) == 0);
+	EXPECT(expired(w, client) == 0);
+	EXPECT(not_begun(w, fabric, client) == 0);
+	EXPECT(gone(w, client) == 0);
 	return 0;
-}
-
-static void test_abandoned(void **state)
-{
-	(void)state;
-	run_everywhere(abandoned_calls, NULL, 1);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_abandoned),
+		RPC_TEST_MODES(test_abandoned, abandoned_calls, NULL, 1),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -162,21 +162,13 @@ static int same_deadline(struct world *w, struct gn_fabric *fabric, enum gn_rpc_
 	return 0;
 }
 
-static int send_conditions(struct world *w, struct gn_fabric *fabric)
+static int send_conditions(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
-		EXPECT(by_entries(w, fabric, mode) == 0);
-		EXPECT(by_bytes(w, fabric, mode) == 0);
-		EXPECT(by_time(w, fabric, mode) == 0);
-		EXPECT(same_deadline(w, fabric, mode) == 0);
-	}
+	EXPECT(by_entries(w, fabric, mode) == 0);
+	EXPECT(by_bytes(w, fabric, mode) == 0);
+	EXPECT(by_time(w, fabric, mode) == 0);
+	EXPECT(same_deadline(w, fabric, mode) == 0);
 	return 0;
-}
-
-static void test_send_conditions(void **state)
-{
-	(void)state;
-	run_everywhere(send_conditions, NULL, 2);
 }
 
 /* ---- contents ---- */
@@ -228,21 +220,13 @@ static int unused_room(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mo
 	return 0;
 }
 
-static int mixed(struct world *w, struct gn_fabric *fabric)
+static int mixed(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
-		EXPECT(unused_room(w, fabric, mode) == 0);
-		EXPECT(mixed_with(w, fabric, mode, 1) == 0);
-		EXPECT(mixed_with(w, fabric, mode, 5) == 0);
-		EXPECT(mixed_with(w, fabric, mode, 64) == 0);
-	}
+	EXPECT(unused_room(w, fabric, mode) == 0);
+	EXPECT(mixed_with(w, fabric, mode, 1) == 0);
+	EXPECT(mixed_with(w, fabric, mode, 5) == 0);
+	EXPECT(mixed_with(w, fabric, mode, 64) == 0);
 	return 0;
-}
-
-static void test_mixed(void **state)
-{
-	(void)state;
-	run_everywhere(mixed, NULL, 2);
 }
 
 /* Results many times larger than the requests: the slots cannot hold all of them at once. */
@@ -276,20 +260,6 @@ static int split_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	EXPECT(count.batches == 1 && count.results >= CALLS * (EACH - CALLS) / 4096);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
-}
-
-static int split(struct world *w, struct gn_fabric *fabric)
-{
-	EXPECT(split_in(w, fabric, GN_RPC_FETCH) == 0);
-	EXPECT(split_in(w, fabric, GN_RPC_REPLY) == 0);
-	EXPECT(split_in(w, fabric, GN_RPC_HYBRID) == 0);
-	return 0;
-}
-
-static void test_split(void **state)
-{
-	(void)state;
-	run_everywhere(split, NULL, 1);
 }
 
 /* ---- gn_rpc_call_all() ---- */
@@ -327,12 +297,6 @@ static int all_of_them(struct world *w, struct gn_fabric *fabric)
 		EXPECT(ops[i].status == GN_RPC_CANCELED && results[i] == 0);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
-}
-
-static void test_call_all(void **state)
-{
-	(void)state;
-	run_everywhere(all_of_them, NULL, 2);
 }
 
 /* ---- sizes chosen by the library ---- */
@@ -397,8 +361,10 @@ static void test_auto_batch(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_send_conditions), cmocka_unit_test(test_mixed),
-		cmocka_unit_test(test_split),	     cmocka_unit_test(test_call_all),
+		RPC_TEST_MODES(test_send_conditions, send_conditions, NULL, 2),
+		RPC_TEST_MODES(test_mixed, mixed, NULL, 2),
+		RPC_TEST_MODES(test_split, split_in, NULL, 1),
+		RPC_TEST(test_call_all, all_of_them, NULL, 2),
 		cmocka_unit_test(test_auto_batch),
 	};
 

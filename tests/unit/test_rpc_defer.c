@@ -144,12 +144,6 @@ static int beside(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_other_calls(void **state)
-{
-	(void)state;
-	run_everywhere(beside, &roomy, 1);
-}
-
 /*
  * Messages without any answered request: the client learns that their slots are free although no
  * result says so.
@@ -333,12 +327,6 @@ static int slots(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_slots(void **state)
-{
-	(void)state;
-	run_everywhere(slots, &roomy, 1);
-}
-
 /* ---- limits ---- */
 
 #define COPY_BYTES 300u
@@ -467,10 +455,8 @@ static void test_no_method_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_other_calls),
-		cmocka_unit_test(test_all_deferred),
-		cmocka_unit_test(test_slots),
-		cmocka_unit_test(test_no_memory),
+		RPC_TEST(test_other_calls, beside, &roomy, 1), cmocka_unit_test(test_all_deferred),
+		RPC_TEST(test_slots, slots, &roomy, 1),	       cmocka_unit_test(test_no_memory),
 		cmocka_unit_test(test_no_method_memory),
 	};
 

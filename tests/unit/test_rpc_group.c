@@ -244,13 +244,6 @@ static int sizes_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode 
 	return 0;
 }
 
-static int sizes(struct world *w, struct gn_fabric *fabric)
-{
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
-		EXPECT(sizes_in(w, fabric, mode) == 0);
-	return 0;
-}
-
 /* ---- one message whose results together exceed a slot ---- */
 
 static int whole_group(struct world *w, struct gn_fabric *fabric)
@@ -471,18 +464,6 @@ static int abandoned_calls(struct world *w, struct gn_fabric *fabric)
 static const struct gn_rpc_server_opts usual = {
 	.size = sizeof(usual), .max_large = 1u << 20, .park_us = 300};
 
-static void test_sizes(void **state)
-{
-	(void)state;
-	run_everywhere(sizes, &usual, 1);
-}
-
-static void test_whole_group(void **state)
-{
-	(void)state;
-	run_everywhere(whole_group, &usual, 1);
-}
-
 static void test_ordered(void **state)
 {
 	struct gn_rpc_server_opts opts = usual;
@@ -501,12 +482,6 @@ static void test_ordered_disconnect(void **state)
 	run_everywhere(ordered_disconnect, &opts, 1);
 }
 
-static void test_mistakes(void **state)
-{
-	(void)state;
-	run_everywhere(mistakes, &usual, 1);
-}
-
 static void test_never_acks(void **state)
 {
 	struct gn_rpc_server_opts opts = usual;
@@ -520,19 +495,16 @@ static void test_never_acks(void **state)
 	run_everywhere(never_acks, &opts, 1);
 }
 
-static void test_abandoned(void **state)
-{
-	(void)state;
-	run_everywhere(abandoned_calls, &usual, 1);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),	  cmocka_unit_test(test_whole_group),
-		cmocka_unit_test(test_ordered),	  cmocka_unit_test(test_ordered_disconnect),
-		cmocka_unit_test(test_mistakes),  cmocka_unit_test(test_never_acks),
-		cmocka_unit_test(test_abandoned),
+		RPC_TEST_MODES(test_sizes, sizes_in, &usual, 1),
+		RPC_TEST(test_whole_group, whole_group, &usual, 1),
+		cmocka_unit_test(test_ordered),
+		cmocka_unit_test(test_ordered_disconnect),
+		RPC_TEST(test_mistakes, mistakes, &usual, 1),
+		cmocka_unit_test(test_never_acks),
+		RPC_TEST(test_abandoned, abandoned_calls, &usual, 1),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

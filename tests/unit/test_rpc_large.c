@@ -94,12 +94,6 @@ static int sizes(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_sizes(void **state)
-{
-	(void)state;
-	run_everywhere(sizes, &tiny, 2);
-}
-
 /* ---- limits ---- */
 
 /* Limits of a result: of the caller, the client, the server. */
@@ -256,12 +250,6 @@ static int crowd(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_more_than_queue(void **state)
-{
-	(void)state;
-	run_everywhere(crowd, &tiny, 2);
-}
-
 /* More large results than a connection may have unacknowledged. */
 static int many_results_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
@@ -294,19 +282,6 @@ static int many_results_in(struct world *w, struct gn_fabric *fabric, enum gn_rp
 	gn_free(ops);
 	gn_free(want);
 	return 0;
-}
-
-static int many_results(struct world *w, struct gn_fabric *fabric)
-{
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
-		EXPECT(many_results_in(w, fabric, mode) == 0);
-	return 0;
-}
-
-static void test_many_results(void **state)
-{
-	(void)state;
-	run_everywhere(many_results, &tiny, 2);
 }
 
 /* ---- early completion ---- */
@@ -371,19 +346,11 @@ static int in_the_middle_of(struct world *w, struct gn_fabric *fabric, enum gn_r
 	return 0;
 }
 
-static int in_the_middle(struct world *w, struct gn_fabric *fabric)
+static int in_the_middle(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
-		EXPECT(in_the_middle_of(w, fabric, mode, false) == 0);
-		EXPECT(in_the_middle_of(w, fabric, mode, true) == 0);
-	}
+	EXPECT(in_the_middle_of(w, fabric, mode, false) == 0);
+	EXPECT(in_the_middle_of(w, fabric, mode, true) == 0);
 	return 0;
-}
-
-static void test_ends_early(void **state)
-{
-	(void)state;
-	run_everywhere(in_the_middle, &tiny, 1);
 }
 
 /* A client disconnects while large messages are being read, in either direction. */
@@ -417,12 +384,6 @@ static int client_leaves(struct world *w, struct gn_fabric *fabric)
 	}
 	gn_free(buf);
 	return 0;
-}
-
-static void test_client_leaves(void **state)
-{
-	(void)state;
-	run_everywhere(client_leaves, &tiny, 2);
 }
 
 /* ---- a handler's own memory ---- */
@@ -487,19 +448,6 @@ static int own_memory_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_
 	return 0;
 }
 
-static int own_memory(struct world *w, struct gn_fabric *fabric)
-{
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
-		EXPECT(own_memory_in(w, fabric, mode) == 0);
-	return 0;
-}
-
-static void test_own_memory(void **state)
-{
-	(void)state;
-	run_everywhere(own_memory, &tiny, 1);
-}
-
 /* Answers from another thread: within the limits, and beyond max_client_bytes. */
 static int own_memory_later(struct world *w, struct gn_fabric *fabric)
 {
@@ -533,14 +481,14 @@ static void test_own_memory_later(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),
+		RPC_TEST(test_sizes, sizes, &tiny, 2),
 		cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_more_than_queue),
-		cmocka_unit_test(test_ends_early),
-		cmocka_unit_test(test_client_leaves),
-		cmocka_unit_test(test_own_memory),
+		RPC_TEST(test_more_than_queue, crowd, &tiny, 2),
+		RPC_TEST_MODES(test_ends_early, in_the_middle, &tiny, 1),
+		RPC_TEST(test_client_leaves, client_leaves, &tiny, 2),
+		RPC_TEST_MODES(test_own_memory, own_memory_in, &tiny, 1),
 		cmocka_unit_test(test_own_memory_later),
-		cmocka_unit_test(test_many_results),
+		RPC_TEST_MODES(test_many_results, many_results_in, &tiny, 2),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

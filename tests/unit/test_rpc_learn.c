@@ -68,12 +68,6 @@ static int by_time(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_by_time(void **state)
-{
-	(void)state;
-	run_everywhere(by_time, NULL, 1);
-}
-
 /* ---- a slow method beside a fast one ---- */
 
 #define SEEN_WITHIN 4u /* calls of a slow method before it is known to be slow */
@@ -218,12 +212,6 @@ static int fetch_size(struct world *w, struct gn_fabric *fabric)
 	EXPECT(after.second_reads >= 1);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
-}
-
-static void test_fetch_size(void **state)
-{
-	(void)state;
-	run_everywhere(fetch_size, NULL, 2);
 }
 
 /* ---- metrics ---- */
@@ -483,18 +471,15 @@ static int true_counts(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_true_counts(void **state)
-{
-	(void)state;
-	run_everywhere(true_counts, NULL, 1);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_by_time),	 cmocka_unit_test(test_slow_beside_fast),
-		cmocka_unit_test(test_by_fails), cmocka_unit_test(test_fetch_size),
-		cmocka_unit_test(test_metrics),	 cmocka_unit_test(test_true_counts),
+		RPC_TEST(test_by_time, by_time, NULL, 1),
+		cmocka_unit_test(test_slow_beside_fast),
+		cmocka_unit_test(test_by_fails),
+		RPC_TEST(test_fetch_size, fetch_size, NULL, 2),
+		cmocka_unit_test(test_metrics),
+		RPC_TEST(test_true_counts, true_counts, NULL, 1),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,19 +38,6 @@ static int comes_back_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_
 	return 0;
 }
 
-static int comes_back(struct world *w, struct gn_fabric *fabric)
-{
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
-		EXPECT(comes_back_in(w, fabric, mode) == 0);
-	return 0;
-}
-
-static void test_server_restarts(void **state)
-{
-	(void)state;
-	run_everywhere(comes_back, NULL, 1);
-}
-
 /* GN_RPC_RECONNECT: a call reconnects, but no call is sent twice. */
 static int by_itself(struct world *w, struct gn_fabric *fabric)
 {
@@ -76,12 +63,6 @@ static int by_itself(struct world *w, struct gn_fabric *fabric)
 	EXPECT(gn_rpc_client_counters(client, &count) == 0 && count.reconnects == 5);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
-}
-
-static void test_reconnect_flag(void **state)
-{
-	(void)state;
-	run_everywhere(by_itself, NULL, 1);
 }
 
 /* The server does not return: the call ends at its deadline, not earlier. */
@@ -162,12 +143,6 @@ static int close_in_close(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_close_in_close(void **state)
-{
-	(void)state;
-	run_everywhere(close_in_close, NULL, 1);
-}
-
 /* Nor must the peer callback. */
 static void close_from_peer(void *arg, uint64_t server, bool came)
 {
@@ -197,12 +172,6 @@ static int close_when_it_came(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_close_in_peer(void **state)
-{
-	(void)state;
-	run_everywhere(close_when_it_came, NULL, 1);
-}
-
 /* No deadline means no deadline, even if only an event can end the wait. */
 static int open_without_deadline(struct world *w, struct gn_fabric *fabric)
 {
@@ -213,12 +182,6 @@ static int open_without_deadline(struct world *w, struct gn_fabric *fabric)
 	EXPECT(call_echo(client, ECHO, 8, 8) == 0);
 	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
-}
-
-static void test_open_without_deadline(void **state)
-{
-	(void)state;
-	run_everywhere(open_without_deadline, NULL, 1);
 }
 
 /* ---- drain ---- */
@@ -460,12 +423,12 @@ static void test_polled(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_server_restarts),
-		cmocka_unit_test(test_reconnect_flag),
+		RPC_TEST_MODES(test_server_restarts, comes_back_in, NULL, 1),
+		RPC_TEST(test_reconnect_flag, by_itself, NULL, 1),
 		cmocka_unit_test(test_reconnect_deadline),
-		cmocka_unit_test(test_close_in_close),
-		cmocka_unit_test(test_close_in_peer),
-		cmocka_unit_test(test_open_without_deadline),
+		RPC_TEST(test_close_in_close, close_in_close, NULL, 1),
+		RPC_TEST(test_close_in_peer, close_when_it_came, NULL, 1),
+		RPC_TEST(test_open_without_deadline, open_without_deadline, NULL, 1),
 		cmocka_unit_test(test_drain),
 		cmocka_unit_test(test_destroy_waits),
 		cmocka_unit_test(test_parked),

@@ -268,10 +268,9 @@ static void run(struct pace p, const char *profile, uint64_t caps_off)
 	sim_run(&pair);
 }
 
-static void run_all(enum layer layer, enum gn_rpc_mode mode, bool served_slowly)
+static void run_periods(struct pace p)
 {
 	static const unsigned periods_us[] = {1000, 5000, 20000};
-	struct pace p = {.layer = layer, .mode = mode, .served_slowly = served_slowly};
 
 	p.seed = unit_seed();
 	for (unsigned i = 0; i < 3; i++) {
@@ -283,50 +282,28 @@ static void run_all(enum layer layer, enum gn_rpc_mode mode, bool served_slowly)
 	}
 }
 
-static void test_rpc_server(void **state)
+static void test_pace(void **state)
 {
-	(void)state;
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
-		run_all(OF_RPC, mode, true);
+	struct pace p = *(const struct pace *)*state;
+
+	for (p.mode = GN_RPC_HYBRID; p.mode < (p.layer == OF_RPC ? GN_RPC_MODES : 1); p.mode++)
+		run_periods(p);
 }
 
-static void test_rpc_client(void **state)
-{
-	(void)state;
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
-		run_all(OF_RPC, mode, false);
-}
-
-static void test_kv_server(void **state)
-{
-	(void)state;
-	run_all(OF_KV, GN_RPC_HYBRID, true);
-}
-
-static void test_kv_client(void **state)
-{
-	(void)state;
-	run_all(OF_KV, GN_RPC_HYBRID, false);
-}
-
-static void test_responder(void **state)
-{
-	(void)state;
-	run_all(OF_MSG, GN_RPC_HYBRID, true);
-}
-
-static void test_requester(void **state)
-{
-	(void)state;
-	run_all(OF_MSG, GN_RPC_HYBRID, false);
-}
+#define PACE_TEST(name, of_layer, slowly)                          \
+	{                                                          \
+#name, test_pace, NULL, NULL, &(struct pace)       \
+		{                                                  \
+			.layer = of_layer, .served_slowly = slowly \
+		}                                                  \
+	}
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_rpc_server), cmocka_unit_test(test_rpc_client),
-		cmocka_unit_test(test_kv_server),  cmocka_unit_test(test_kv_client),
-		cmocka_unit_test(test_responder),  cmocka_unit_test(test_requester),
+		PACE_TEST(test_rpc_server, OF_RPC, true), PACE_TEST(test_rpc_client, OF_RPC, false),
+		PACE_TEST(test_kv_server, OF_KV, true),	  PACE_TEST(test_kv_client, OF_KV, false),
+		PACE_TEST(test_responder, OF_MSG, true),  PACE_TEST(test_requester, OF_MSG, false),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,12 +134,6 @@ static int sizes(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_sizes(void **state)
-{
-	(void)state;
-	run_everywhere(sizes, &quick, 2);
-}
-
 /* ---- chains ---- */
 
 static unsigned chain_up(struct item *items, unsigned n, const struct gn_rpc_view *view,
@@ -280,12 +274,6 @@ static int limits(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_limits(void **state)
-{
-	(void)state;
-	run_everywhere(limits, &quick, 1);
-}
-
 /* ---- beside calls ---- */
 
 struct walk {
@@ -371,12 +359,6 @@ static int beside(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_beside_calls(void **state)
-{
-	(void)state;
-	run_everywhere(beside, &quick, 2);
-}
-
 /* ---- ends ---- */
 
 /* A restarted server has forgotten what it exposed, and its clients know. */
@@ -419,12 +401,6 @@ static int restart(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_restart(void **state)
-{
-	(void)state;
-	run_everywhere(restart, &quick, 1);
-}
-
 static int client_leaves(struct world *w, struct gn_fabric *fabric)
 {
 	uint8_t *all = all_of_it();
@@ -454,18 +430,15 @@ static int client_leaves(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_client_leaves(void **state)
-{
-	(void)state;
-	run_everywhere(client_leaves, &quick, 2);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_sizes),	cmocka_unit_test(test_chain),
-		cmocka_unit_test(test_limits),	cmocka_unit_test(test_beside_calls),
-		cmocka_unit_test(test_restart), cmocka_unit_test(test_client_leaves),
+		RPC_TEST(test_sizes, sizes, &quick, 2),
+		cmocka_unit_test(test_chain),
+		RPC_TEST(test_limits, limits, &quick, 1),
+		RPC_TEST(test_beside_calls, beside, &quick, 2),
+		RPC_TEST(test_restart, restart, &quick, 1),
+		RPC_TEST(test_client_leaves, client_leaves, &quick, 2),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -99,51 +99,30 @@ static int sleeps_in(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode
 	return 0;
 }
 
-static int sleeps(struct world *w, struct gn_fabric *fabric)
-{
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++)
-		EXPECT(sleeps_in(w, fabric, mode) == 0);
-	return 0;
-}
-
-static void test_sleeps(void **state)
-{
-	(void)state;
-	run_everywhere(sleeps, NULL, 1);
-}
-
 /*
  * While the client sleeps for one call, a deadline passes and another server disconnects: each
  * wakes it.
  */
-static int others_wake(struct world *w, struct gn_fabric *fabric)
+static int others_wake(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
-		const struct gn_rpc_client_opts opts = in_mode(mode);
-		struct gn_rpc_client *client;
-		struct async_call lock, late;
-		uint64_t now_ns;
+	const struct gn_rpc_client_opts opts = in_mode(mode);
+	struct gn_rpc_client *client;
+	struct async_call lock, late;
+	uint64_t now_ns;
 
-		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
-		shut(&w->service, true);
-		EXPECT(submit_echo(client, &lock, LATER, 0) == 0);
-		EXPECT(submit_echo(client, &late, LATER, gn_deadline_us(20000)) == 0);
-		now_ns = gn_now_ns();
-		EXPECT(wait_all(client, &late, 1) == 0);
-		EXPECT(late.op.status == GN_RPC_TIMEOUT);
-		EXPECT(!w->simulated || gn_now_ns() - now_ns < 21000000);
-		EXPECT(gn_rpc_wait(client, gn_deadline_us(10000)) == -ETIMEDOUT);
-		EXPECT(world_restart(w) == 0);
-		EXPECT(wait_all(client, &lock, 1) == 0);
-		EXPECT(gn_rpc_client_close(client) == 0);
-	}
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	shut(&w->service, true);
+	EXPECT(submit_echo(client, &lock, LATER, 0) == 0);
+	EXPECT(submit_echo(client, &late, LATER, gn_deadline_us(20000)) == 0);
+	now_ns = gn_now_ns();
+	EXPECT(wait_all(client, &late, 1) == 0);
+	EXPECT(late.op.status == GN_RPC_TIMEOUT);
+	EXPECT(!w->simulated || gn_now_ns() - now_ns < 21000000);
+	EXPECT(gn_rpc_wait(client, gn_deadline_us(10000)) == -ETIMEDOUT);
+	EXPECT(world_restart(w) == 0);
+	EXPECT(wait_all(client, &lock, 1) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
-}
-
-static void test_other_wakeups(void **state)
-{
-	(void)state;
-	run_everywhere(others_wake, NULL, 1);
 }
 
 /*
@@ -182,90 +161,62 @@ static int held_while_parked(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_held_while_parked(void **state)
-{
-	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .park_us = 300};
-
-	(void)state;
-	run_everywhere(held_while_parked, &opts, 1);
-}
-
 /*
  * A request sent right after connecting, or after a pause, reaches its handler although the server
  * has parked the client and the client does not poll.
  */
-static int unpolled(struct world *w, struct gn_fabric *fabric)
+static int unpolled(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
-		const struct gn_rpc_client_opts opts = in_mode(mode);
-		struct gn_rpc_client *client;
-		struct async_call f;
+	const struct gn_rpc_client_opts opts = in_mode(mode);
+	struct gn_rpc_client *client;
+	struct async_call f;
 
-		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
-		for (unsigned i = 0; i < 4; i++) {
-			const uint64_t deadline_ns =
-				gn_deadline_us(w->simulated ? 10000 : UNIT_PATIENCE_US);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	for (unsigned i = 0; i < 4; i++) {
+		const uint64_t deadline_ns =
+			gn_deadline_us(w->simulated ? 10000 : UNIT_PATIENCE_US);
 
-			gn_sleep_us(i * w->opts.park_us);
-			shut(&w->service, true);
-			EXPECT(submit_echo(client, &f, LATER, 0) == 0);
-			while (!aside(&w->service)) {
-				EXPECT(gn_now_ns() < deadline_ns);
-				gn_sleep_us(20);
-			}
-			shut(&w->service, false);
-			EXPECT(wait_all(client, &f, 1) == 0 && async_call_check(&f) == 0);
+		gn_sleep_us(i * w->opts.park_us);
+		shut(&w->service, true);
+		EXPECT(submit_echo(client, &f, LATER, 0) == 0);
+		while (!aside(&w->service)) {
+			EXPECT(gn_now_ns() < deadline_ns);
+			gn_sleep_us(20);
 		}
-		EXPECT(gn_rpc_client_close(client) == 0);
+		shut(&w->service, false);
+		EXPECT(wait_all(client, &f, 1) == 0 && async_call_check(&f) == 0);
 	}
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
-}
-
-static void test_unpolled(void **state)
-{
-	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .park_us = 200};
-
-	(void)state;
-	run_everywhere(unpolled, &opts, 1);
 }
 
 /*
  * Several requests with pauses in which the server parks the client: all reach their handler
  * although the client does not poll.
  */
-static int unpolled_many(struct world *w, struct gn_fabric *fabric)
+static int unpolled_many(struct world *w, struct gn_fabric *fabric, enum gn_rpc_mode mode)
 {
-	for (enum gn_rpc_mode mode = GN_RPC_HYBRID; mode < GN_RPC_MODES; mode++) {
-		const struct gn_rpc_client_opts opts = in_mode(mode);
-		struct gn_rpc_client *client;
-		struct async_call f[UNPOLLED];
+	const struct gn_rpc_client_opts opts = in_mode(mode);
+	struct gn_rpc_client *client;
+	struct async_call f[UNPOLLED];
 
-		EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
-		shut(&w->service, true);
-		for (unsigned i = 0; i < UNPOLLED; i++) {
-			const uint64_t deadline_ns =
-				gn_deadline_us(w->simulated ? 10000 : UNIT_PATIENCE_US);
+	EXPECT(gn_rpc_client_open(fabric, w->addr, &opts, &client) == 0);
+	shut(&w->service, true);
+	for (unsigned i = 0; i < UNPOLLED; i++) {
+		const uint64_t deadline_ns =
+			gn_deadline_us(w->simulated ? 10000 : UNIT_PATIENCE_US);
 
-			gn_sleep_us(4 * w->opts.park_us);
-			EXPECT(submit_echo(client, &f[i], LATER, 0) == 0);
-			while (aside(&w->service) <= i) {
-				EXPECT(gn_now_ns() < deadline_ns);
-				gn_sleep_us(20);
-			}
+		gn_sleep_us(4 * w->opts.park_us);
+		EXPECT(submit_echo(client, &f[i], LATER, 0) == 0);
+		while (aside(&w->service) <= i) {
+			EXPECT(gn_now_ns() < deadline_ns);
+			gn_sleep_us(20);
 		}
-		shut(&w->service, false);
-		EXPECT(wait_all(client, f, UNPOLLED) == 0);
-		EXPECT(gn_rpc_client_close(client) == 0);
 	}
+	shut(&w->service, false);
+	EXPECT(wait_all(client, f, UNPOLLED) == 0);
+	EXPECT(gn_rpc_client_close(client) == 0);
 	return 0;
-}
-
-static void test_unpolled_many(void **state)
-{
-	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .park_us = 200};
-
-	(void)state;
-	run_everywhere(unpolled_many, &opts, 1);
 }
 
 /* ---- a server that vanishes ---- */
@@ -310,12 +261,18 @@ static void test_server_vanishes(void **state)
 	}
 }
 
+static const struct gn_rpc_server_opts parks_200us = {.size = sizeof(parks_200us), .park_us = 200};
+static const struct gn_rpc_server_opts parks_300us = {.size = sizeof(parks_300us), .park_us = 300};
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_unpolled), cmocka_unit_test(test_unpolled_many),
-		cmocka_unit_test(test_server_vanishes), cmocka_unit_test(test_held_while_parked),
-		cmocka_unit_test(test_sleeps),	 cmocka_unit_test(test_other_wakeups),
+		RPC_TEST_MODES(test_unpolled, unpolled, &parks_200us, 1),
+		RPC_TEST_MODES(test_unpolled_many, unpolled_many, &parks_200us, 1),
+		cmocka_unit_test(test_server_vanishes),
+		RPC_TEST(test_held_while_parked, held_while_parked, &parks_300us, 1),
+		RPC_TEST_MODES(test_sleeps, sleeps_in, NULL, 1),
+		RPC_TEST_MODES(test_other_wakeups, others_wake, NULL, 1),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -140,12 +140,6 @@ static int newcomers(struct world *w, struct gn_fabric *fabric)
 	return 0;
 }
 
-static void test_newcomers(void **state)
-{
-	(void)state;
-	run_everywhere(newcomers, NULL, 1);
-}
-
 static void test_answer_each_other(void **state)
 {
 	static struct gn_rpc_op ops[2][CALLS + 1];
@@ -192,7 +186,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_connect_beside_handler),
-		cmocka_unit_test(test_newcomers),
+		RPC_TEST(test_newcomers, newcomers, NULL, 1),
 		cmocka_unit_test(test_answer_each_other),
 	};
 

@@ -255,12 +255,6 @@ PROGRAM(sleeps)
 	return 0;
 }
 
-static void test_virtual_time(void **state)
-{
-	(void)state;
-	sim_run_alone(sleeps, NULL);
-}
-
 static void test_limit(void **state)
 {
 	struct gn_sim_opts opts = {.size = sizeof(opts), .nodes = 1, .limit_ns = 1 * MS};
@@ -505,7 +499,7 @@ int main(void)
 		SIM_TEST(test_kill),
 		SIM_TEST(test_leaks),
 		SIM_TEST(test_run_inside),
-		SIM_TEST(test_virtual_time),
+		SIM_TEST_ALONE(test_virtual_time, sleeps),
 		SIM_TEST(test_limit),
 		SIM_TEST(test_determinism),
 		SIM_TEST(test_random),

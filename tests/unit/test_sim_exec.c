@@ -73,12 +73,6 @@ static void test_mutex_twice(void **state)
 	gn_sim_destroy(sim);
 }
 
-static void test_mutex(void **state)
-{
-	(void)state;
-	sim_run_alone(counts, NULL);
-}
-
 static void pass_gate(void *arg)
 {
 	struct shared *s = arg;
@@ -121,12 +115,6 @@ PROGRAM(opens_gate)
 	return 0;
 }
 
-static void test_cond(void **state)
-{
-	(void)state;
-	sim_run_alone(opens_gate, NULL);
-}
-
 static void only_once(void *arg)
 {
 	struct shared *s = arg;
@@ -156,12 +144,6 @@ PROGRAM(does_once)
 	EXPECT(s->runs == 1 && s->total == 4);
 	gn_free(s);
 	return 0;
-}
-
-static void test_once(void **state)
-{
-	(void)state;
-	sim_run_alone(does_once, NULL);
 }
 
 struct slots {
@@ -203,12 +185,6 @@ PROGRAM(uses_slots)
 	return 0;
 }
 
-static void test_slots(void **state)
-{
-	(void)state;
-	sim_run_alone(uses_slots, NULL);
-}
-
 /* ---- waiting ---- */
 
 static void push_late(void *arg)
@@ -243,12 +219,6 @@ PROGRAM(waits_for_queue)
 	return 0;
 }
 
-static void test_wait_queue(void **state)
-{
-	(void)state;
-	sim_run_alone(waits_for_queue, NULL);
-}
-
 static void store_late(void *arg)
 {
 	uint64_t *words = arg;
@@ -277,12 +247,6 @@ PROGRAM(waits_for_words)
 	EXPECT(gn_thread_join(thread) == 0);
 	gn_free(words);
 	return 0;
-}
-
-static void test_wait_words(void **state)
-{
-	(void)state;
-	sim_run_alone(waits_for_words, NULL);
 }
 
 PROGRAM(waits_for_fd)
@@ -360,18 +324,18 @@ PROGRAM(runs_fibers)
 	return 0;
 }
 
-static void test_inner_fibers(void **state)
-{
-	(void)state;
-	sim_run_alone(runs_fibers, NULL);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		SIM_TEST(test_mutex),	   SIM_TEST(test_mutex_twice), SIM_TEST(test_cond),
-		SIM_TEST(test_once),	   SIM_TEST(test_slots),       SIM_TEST(test_wait_queue),
-		SIM_TEST(test_wait_words), SIM_TEST(test_wait_fd),     SIM_TEST(test_inner_fibers),
+		SIM_TEST_ALONE(test_mutex, counts),
+		SIM_TEST(test_mutex_twice),
+		SIM_TEST_ALONE(test_cond, opens_gate),
+		SIM_TEST_ALONE(test_once, does_once),
+		SIM_TEST_ALONE(test_slots, uses_slots),
+		SIM_TEST_ALONE(test_wait_queue, waits_for_queue),
+		SIM_TEST_ALONE(test_wait_words, waits_for_words),
+		SIM_TEST(test_wait_fd),
+		SIM_TEST_ALONE(test_inner_fibers, runs_fibers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

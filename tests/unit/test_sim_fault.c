@@ -6,6 +6,7 @@
 #include <errno.h>
 
 #include "gannet/fabric.h"
+#include "raw_endpoint.h"
 #include "sim/nodes.h"
 #include "unit_sim.h"
 
@@ -277,65 +278,21 @@ static void test_delays(void **state)
 
 #define OBJECTS 7
 
-static int open_all(const char *name)
+PROGRAM(opens_all)
 {
-	const unsigned rights = GN_REMOTE_READ | GN_REMOTE_WRITE;
-	struct gn_cq_opts cq_opts = {.size = sizeof(cq_opts), .depth = 64};
-	struct gn_qp_opts qp_opts = {.size = sizeof(qp_opts), .type = GN_QP_RC, .max_inline = 64};
+	const struct raw_endpoint_opts opts = {
+		.bytes = GN_PAGE, .remote = GN_REMOTE_READ | GN_REMOTE_WRITE, .cq_depth = 64};
+	struct gn_qp_opts qp = {.size = sizeof(qp), .type = GN_QP_RC, .max_inline = 64};
+	struct raw_endpoint e = {NULL};
 	struct gn_fabric *fabric;
-	struct gn_ctx *ctx;
-	struct gn_pd *pd;
-	struct gn_chan *chan;
-	struct gn_cq *cq;
-	struct gn_qp *qp;
-	struct gn_mem *mem;
-	struct gn_mr *mr;
-	int rc = gn_fabric_open(name, &fabric);
+	int rc = gn_fabric_open(env->fabric, &fabric);
 
 	if (rc)
 		return rc;
-	rc = gn_ctx_create(fabric, &ctx);
-	if (rc)
-		goto close_fabric;
-	rc = gn_pd_create(ctx, &pd);
-	if (rc)
-		goto destroy_ctx;
-	rc = gn_chan_create(ctx, &chan);
-	if (rc)
-		goto destroy_pd;
-	rc = gn_cq_create(ctx, &cq_opts, &cq);
-	if (rc)
-		goto destroy_chan;
-	qp_opts.send_cq = qp_opts.recv_cq = cq;
-	qp_opts.chan = chan;
-	rc = gn_qp_create(pd, &qp_opts, &qp);
-	if (rc)
-		goto destroy_cq;
-	rc = gn_mem_alloc(fabric, 4096, rights, &mem);
-	if (rc)
-		goto destroy_qp;
-	rc = gn_mr_register(pd, mem, 0, 4096, GN_LOCAL_WRITE | rights, &mr);
-	if (!rc)
-		gn_mr_deregister(mr);
-	gn_mem_free(mem);
-destroy_qp:
-	gn_qp_destroy(qp);
-destroy_cq:
-	gn_cq_destroy(cq);
-destroy_chan:
-	gn_chan_destroy(chan);
-destroy_pd:
-	gn_pd_destroy(pd);
-destroy_ctx:
-	gn_ctx_destroy(ctx);
-close_fabric:
+	rc = raw_endpoint_make(&e, fabric, &opts, &qp);
+	raw_endpoint_end(&e);
 	gn_fabric_close(fabric);
 	return rc;
-}
-
-PROGRAM(opens_all)
-{
-	return open_all(env->fabric);
 }
 
 /* Every single allocation of a program fails once; the one after the last ends the loop. */

@@ -88,46 +88,6 @@ PROGRAM(poster)
 
 /* ---- datagrams ---- */
 
-struct point {
-	struct gn_fabric *fabric;
-	struct gn_ctx *ctx;
-	struct gn_pd *pd;
-	struct gn_cq *cq;
-	struct gn_qp *qp;
-	struct gn_mem *mem;
-	struct gn_mr *mr;
-	uint8_t *buf;
-};
-
-static int point_open(struct point *p, const char *name)
-{
-	struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 64};
-	struct gn_qp_opts qp = {.size = sizeof(qp), .type = GN_QP_UD};
-
-	EXPECT(gn_fabric_open(name, &p->fabric) == 0);
-	EXPECT(gn_ctx_create(p->fabric, &p->ctx) == 0);
-	EXPECT(gn_pd_create(p->ctx, &p->pd) == 0);
-	EXPECT(gn_cq_create(p->ctx, &cq, &p->cq) == 0);
-	qp.send_cq = qp.recv_cq = p->cq;
-	EXPECT(gn_qp_create(p->pd, &qp, &p->qp) == 0);
-	EXPECT(gn_mem_alloc(p->fabric, BUF, 0, &p->mem) == 0);
-	EXPECT(gn_mr_register(p->pd, p->mem, 0, BUF, GN_LOCAL_WRITE, &p->mr) == 0);
-	p->buf = gn_mem_addr(p->mem);
-	return 0;
-}
-
-static int point_close(struct point *p)
-{
-	EXPECT(gn_qp_destroy(p->qp) == 0);
-	EXPECT(gn_cq_destroy(p->cq) == 0);
-	EXPECT(gn_mr_deregister(p->mr) == 0);
-	EXPECT(gn_mem_free(p->mem) == 0);
-	EXPECT(gn_pd_destroy(p->pd) == 0);
-	EXPECT(gn_ctx_destroy(p->ctx) == 0);
-	EXPECT(gn_fabric_close(p->fabric) == 0);
-	return 0;
-}
-
 /* To itself: a node hears its own datagrams. */
 PROGRAM(talker)
 {
@@ -136,10 +96,10 @@ PROGRAM(talker)
 	struct gn_sge sge, to;
 	struct gn_ah *ah;
 	struct gn_wr wr;
-	struct point p;
+	struct side p;
 	struct gn_wc wc;
 
-	OR_RETURN(point_open(&p, env->fabric));
+	OR_RETURN(side_open_type(&p, env->fabric, GN_QP_UD));
 	EXPECT(gn_qp_ud_addr(p.qp, &addr) == 0);
 	EXPECT(gn_ah_create(p.qp, &addr, &ah) == 0);
 	to = (struct gn_sge){p.buf + 1024, GN_GRH_BYTES + LEN, gn_mr_lkey(p.mr)};
@@ -162,7 +122,7 @@ PROGRAM(talker)
 	}
 	EXPECT(p.buf[1024 + GN_GRH_BYTES] == 1);
 	EXPECT(gn_ah_destroy(ah) == 0);
-	return point_close(&p);
+	return side_close(&p);
 }
 
 /* ---- runs ---- */

@@ -162,80 +162,27 @@ static int with_sim_opts(struct made *m, void *opts)
 	return rc;
 }
 
-static int out_attr(struct made *m, void *out)
-{
-	return gn_fabric_query(m->fabric, out);
-}
+#define OUT(name, call)                                  \
+	static int out_##name(struct made *m, void *out) \
+	{                                                \
+		return call;                             \
+	}
 
-static int out_qp_attr(struct made *m, void *out)
-{
-	return gn_qp_query(m->ud, out);
-}
-
-static int out_qp_counters(struct made *m, void *out)
-{
-	return gn_qp_counters(m->ud, out);
-}
-
-static int out_counters(struct made *m, void *out)
-{
-	return gn_fabric_counters(m->fabric, out);
-}
-
-static int out_rpc_limits(struct made *m, void *out)
-{
-	return gn_rpc_client_limits(m->rpc, out);
-}
-
-static int out_rpc_counters(struct made *m, void *out)
-{
-	return gn_rpc_client_counters(m->rpc, out);
-}
-
-static int out_rpc_server_counters(struct made *m, void *out)
-{
-	return gn_rpc_server_counters(m->rpc_server, out);
-}
-
-static int out_rpc_choice(struct made *m, void *out)
-{
-	return gn_rpc_client_choice(m->rpc, 1, out);
-}
-
-static int out_kv_limits(struct made *m, void *out)
-{
-	return gn_kv_client_limits(m->kv, out);
-}
-
-static int out_kv_counters(struct made *m, void *out)
-{
-	return gn_kv_client_counters(m->kv, out);
-}
-
-static int out_kv_stats(struct made *m, void *out)
-{
-	return gn_kv_client_stats(m->kv, GN_KV_ALL, out, GN_FOREVER);
-}
-
-static int out_kv_store_stats(struct made *m, void *out)
-{
-	return gn_kv_store_stats(m->store, out);
-}
-
-static int out_msg_responder_stats(struct made *m, void *out)
-{
-	return gn_msg_responder_stats(m->responder, out);
-}
-
-static int out_msg_requester_stats(struct made *m, void *out)
-{
-	return gn_msg_requester_stats(m->requester, out);
-}
-
-static int out_sim_stats(struct made *m, void *out)
-{
-	return gn_sim_node_stats(m->sim, 0, out);
-}
+OUT(attr, gn_fabric_query(m->fabric, out))
+OUT(qp_attr, gn_qp_query(m->ud, out))
+OUT(qp_counters, gn_qp_counters(m->ud, out))
+OUT(counters, gn_fabric_counters(m->fabric, out))
+OUT(rpc_limits, gn_rpc_client_limits(m->rpc, out))
+OUT(rpc_counters, gn_rpc_client_counters(m->rpc, out))
+OUT(rpc_server_counters, gn_rpc_server_counters(m->rpc_server, out))
+OUT(rpc_choice, gn_rpc_client_choice(m->rpc, 1, out))
+OUT(kv_limits, gn_kv_client_limits(m->kv, out))
+OUT(kv_counters, gn_kv_client_counters(m->kv, out))
+OUT(kv_stats, gn_kv_client_stats(m->kv, GN_KV_ALL, out, GN_FOREVER))
+OUT(kv_store_stats, gn_kv_store_stats(m->store, out))
+OUT(msg_responder_stats, gn_msg_responder_stats(m->responder, out))
+OUT(msg_requester_stats, gn_msg_requester_stats(m->requester, out))
+OUT(sim_stats, gn_sim_node_stats(m->sim, 0, out))
 
 static const struct {
 	const char *name;

@@ -101,10 +101,23 @@ static inline void sim_run_alone(gn_node_main *program, void *arg)
 	gn_sim_destroy(sim);
 }
 
+static inline void sim_test_alone(void **state)
+{
+	sim_run_alone(*(gn_node_main **)*state, NULL);
+}
+
 #define PROGRAM(name)                                                         \
 	static int name(struct gn_env *env, int argc __attribute__((unused)), \
 			char **argv __attribute__((unused)))
 
 #define SIM_TEST(name) cmocka_unit_test_setup_teardown(name, sim_setup, sim_teardown)
+/* One program that runs alone is all of the test. */
+#define SIM_TEST_ALONE(name, program)                                \
+	{                                                            \
+#name, sim_test_alone, NULL, NULL, &(gn_node_main *) \
+		{                                                    \
+			program                                      \
+		}                                                    \
+	}
 
 #endif

@@ -40,11 +40,11 @@ struct side {
 	struct gn_remote peer;
 };
 
-static inline int side_open(struct side *s, const char *name)
+static inline int side_open_type(struct side *s, const char *name, enum gn_qp_type type)
 {
 	const unsigned rights = GN_REMOTE_READ | GN_REMOTE_WRITE | GN_REMOTE_ATOMIC;
 	struct gn_cq_opts cq = {.size = sizeof(cq), .depth = 64};
-	struct gn_qp_opts qp = {.size = sizeof(qp), .type = GN_QP_RC, .max_inline = 64};
+	struct gn_qp_opts qp = {.size = sizeof(qp), .type = type, .max_inline = 64};
 
 	memset(s, 0, sizeof(*s));
 	EXPECT(gn_fabric_open(name, &s->fabric) == 0);
@@ -54,12 +54,17 @@ static inline int side_open(struct side *s, const char *name)
 	EXPECT(gn_chan_fd(s->chan) == -EOPNOTSUPP);
 	EXPECT(gn_cq_create(s->ctx, &cq, &s->cq) == 0);
 	qp.send_cq = qp.recv_cq = s->cq;
-	qp.chan = s->chan;
+	qp.chan = type == GN_QP_RC ? s->chan : NULL;
 	EXPECT(gn_qp_create(s->pd, &qp, &s->qp) == 0);
 	EXPECT(gn_mem_alloc(s->fabric, BUF, rights, &s->mem) == 0);
 	EXPECT(gn_mr_register(s->pd, s->mem, 0, BUF, GN_LOCAL_WRITE | rights, &s->mr) == 0);
 	s->buf = gn_mem_addr(s->mem);
 	return 0;
+}
+
+static inline int side_open(struct side *s, const char *name)
+{
+	return side_open_type(s, name, GN_QP_RC);
 }
 
 static inline int side_close(struct side *s)

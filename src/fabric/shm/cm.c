@@ -5,6 +5,7 @@
  * server's.
  */
 #include "base/fail.h"
+#include "base/list.h"
 #include "fabric/shm/shm.h"
 
 #include <errno.h>
@@ -156,9 +157,7 @@ static int pending_release(struct shm_pending *p)
 	const int sock = p->sock.fd;
 
 	chan_fds_del(p->listener->listener.chan, &p->sock);
-	*p->prev = p->next;
-	if (p->next)
-		p->next->prev = p->prev;
+	list_remove(p);
 	p->listener->n_pending--;
 	gn_free(p);
 	return sock;
@@ -326,11 +325,7 @@ static void pending_add(struct shm_listener *l, int sock, uid_t uid, uint64_t de
 	p->uid = uid;
 	p->deadline_ns = deadline_ns;
 	p->listener = l;
-	p->next = l->pending;
-	p->prev = &l->pending;
-	if (p->next)
-		p->next->prev = &p->next;
-	l->pending = p;
+	list_push(&l->pending, p);
 	l->n_pending++;
 	if (chan_fds_add(l->listener.chan, &p->sock))
 		pending_drop(p);

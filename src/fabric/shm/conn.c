@@ -18,7 +18,8 @@
 
 void shm_conn_init(struct shm_conn *c)
 {
-	*c = (struct shm_conn){.sock.fd = -1, .timer.fd = -1, .hello_area_fd = -1};
+	*c = (struct shm_conn){
+		.sock.fd = -1, .timer.fd = -1, .hello_area_fd = -1, .served.sock = -1};
 }
 
 static uint32_t conn_rq_size(const struct shm_qp *qp)
@@ -75,6 +76,11 @@ static int conn_map_charged(struct shm_qp *qp, int fd, uint64_t size, bool writa
 	if (rc)
 		shm_quota_give(qp, size);
 	return rc;
+}
+
+int shm_conn_map(struct shm_qp *qp, int fd, uint64_t size, struct shm_map **out)
+{
+	return conn_map_charged(qp, fd, size, false, out);
 }
 
 static int conn_map_peer(struct shm_qp *qp, uint32_t rq_size, int area_fd, int grants_fd)
@@ -283,6 +289,7 @@ void shm_conn_fini(struct shm_qp *qp)
 	if (c->own_area)
 		__atomic_store_n(&c->own_area->conn_state.state, AREA_CLOSED, __ATOMIC_RELEASE);
 	shm_grant_leave(qp);
+	shm_serve_withdraw(qp);
 	shm_rx_del(&qp->rx_recv);
 	shm_rx_del(&qp->rx_send);
 	conn_stop_timer(qp);
@@ -294,6 +301,7 @@ void shm_conn_fini(struct shm_qp *qp)
 		shm_map_put(c->mems[i].map);
 	gn_free(c->mems);
 	gn_free(c->sent);
+	shm_served_fini(&c->served);
 	shm_map_put(c->own_map);
 	shm_map_put(c->peer_map);
 	shm_map_put(c->grants_map);
@@ -391,7 +399,7 @@ static void peer_mem_remove(struct shm_qp *qp, uint64_t id)
 
 /* ---- the control socket of an established connection ---- */
 
-int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds)
+int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, int *fds)
 {
 	if (wire_is(msg, len, WIRE_WAKE, sizeof(msg->head))) {
 		/* Written by other threads under the grant lock; a stale value is harmless. */
@@ -407,6 +415,10 @@ int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, c
 			rc = peer_mem_add(qp, &msg->mems.mem[i], fds[i]);
 		qp->conn.mems_taken += msg->mems.n;
 		return rc;
+	}
+	if (wire_is(msg, len, WIRE_SERVE, sizeof(msg->head))) {
+		qp->conn.mems_taken++;
+		return shm_served_take(qp, fds);
 	}
 	if (wire_is(msg, len, WIRE_FORGET, wire_mems_len(1))) {
 		peer_mem_remove(qp, msg->mems.mem[0].id);

@@ -7,6 +7,7 @@
 #include "fabric/shm/shm.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -71,12 +72,25 @@ static void mem_forget_peers(struct shm_mem *mem)
 	gn_mutex_unlock(&fabric->grant_lock);
 }
 
+/*
+ * Returns the pages to the kernel now: a peer that is stopped, or does not read its socket, may
+ * keep its mapping for any time. A seal against writing forbids this. Huge pages stay, because a
+ * peer that is in the middle of a copy would get SIGBUS if there are none left for the hole.
+ */
+static void mem_return_pages(const struct shm_mem *mem)
+{
+	if (!(mem->mem.rights & GN_MEM_HUGE))
+		fallocate(mem->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+			  (off_t)mem->map->size);
+}
+
 void shm_mem_fini(struct gn_mem *base)
 {
 	struct shm_mem *mem = (struct shm_mem *)base;
 
 	if (mem->map) {
 		mem_forget_peers(mem);
+		mem_return_pages(mem);
 		shm_map_put(mem->map);
 		close(mem->fd);
 	} else if (!base->foreign) {
@@ -171,6 +185,20 @@ static int mem_batch_add(struct shm_qp *qp, const struct shm_mem *mem, struct me
 	return mem_batch->msg.n == WIRE_MEMS ? mem_batch_send(qp, mem_batch) : 0;
 }
 
+/* The peer does not get the mem's descriptor: the owner executes its requests (serve.c). */
+static bool mr_is_served(const struct gn_mr *mr)
+{
+	return mr->access & GN_CONFINED || (mr->mem->rights & WRITES && !(mr->access & WRITES));
+}
+
+/* Sends a peer what it needs for a region. The caller holds the grant lock. */
+static int mem_batch_add_region(struct shm_qp *qp, const struct gn_mr *mr,
+				struct mem_batch *mem_batch)
+{
+	return mr_is_served(mr) ? shm_serve_offer(qp) :
+				  mem_batch_add(qp, (const struct shm_mem *)mr->mem, mem_batch);
+}
+
 /* Adds a region with remote rights to its pd. The caller holds the grant lock. */
 static void pd_add_region(struct shm_pd *pd, struct shm_mr *shm)
 {
@@ -186,7 +214,8 @@ static void grant_publish(struct shm_fabric *fabric, struct shm_pd *pd, struct s
 {
 	struct grant *grant =
 		(struct grant *)(void *)pd->grants->addr + soft_key_index(shm->mr.rkey);
-	const uint32_t access = shm->mr.access | fabric->grant_serial++ << GRANT_SERIAL;
+	const uint32_t access = shm->mr.access | (mr_is_served(&shm->mr) ? GRANT_SERVED : 0) |
+				fabric->grant_serial++ << GRANT_SERIAL;
 
 	grant->mem_id = ((struct shm_mem *)shm->mr.mem)->id;
 	grant->base = (uint64_t)(shm->mr.addr - shm->mr.mem->addr);
@@ -222,19 +251,24 @@ int shm_mr_init(struct gn_mr *mr)
 {
 	struct shm_fabric *fabric = shm_of(&mr->obj);
 	struct shm_pd *pd = (struct shm_pd *)mr->pd;
-	const struct shm_mem *mem = (struct shm_mem *)mr->mem;
 	int rc = soft_key_add(&fabric->keys, mr);
 
 	if (rc || !(mr->access & REMOTE))
 		return rc;
 	gn_mutex_lock(&fabric->grant_lock);
+	rc = mr_is_served(mr) ? shm_serve_start(fabric) : 0;
+	if (rc) {
+		gn_mutex_unlock(&fabric->grant_lock);
+		soft_key_remove(&fabric->keys, mr);
+		return rc;
+	}
 	pd_add_region(pd, (struct shm_mr *)mr);
 	for (struct shm_qp *qp = fabric->conns; qp; qp = qp->next_conn) {
 		struct mem_batch mem_batch = {.msg.n = 0};
 
 		if (qp->qp.pd != mr->pd || qp->conn.mems_unsent)
 			continue;
-		rc = mem_batch_add(qp, mem, &mem_batch);
+		rc = mem_batch_add_region(qp, mr, &mem_batch);
 		conn_announce_mems(qp, rc ? rc : mem_batch_send(qp, &mem_batch));
 	}
 	grant_publish(fabric, pd, (struct shm_mr *)mr);
@@ -269,7 +303,11 @@ int shm_mr_revoke(struct gn_mr *mr)
 
 void shm_mr_fini(struct gn_mr *mr)
 {
-	soft_key_remove(&shm_of(&mr->obj)->keys, mr);
+	struct shm_fabric *fabric = shm_of(&mr->obj);
+
+	pthread_mutex_lock(&fabric->serve_lock);
+	soft_key_remove(&fabric->keys, mr);
+	pthread_mutex_unlock(&fabric->serve_lock);
 }
 
 /*
@@ -282,7 +320,7 @@ static int conn_send_all_mems(struct shm_qp *qp)
 	int rc = 0;
 
 	for (struct shm_mr *mr = ((struct shm_pd *)qp->qp.pd)->granted; mr && !rc; mr = mr->next)
-		rc = mem_batch_add(qp, (const struct shm_mem *)mr->mr.mem, &mem_batch);
+		rc = mem_batch_add_region(qp, &mr->mr, &mem_batch);
 	return rc ? rc : mem_batch_send(qp, &mem_batch);
 }
 

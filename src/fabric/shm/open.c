@@ -106,6 +106,7 @@ static int shm_open_fabric(struct gn_fabric *base, const char *device)
 		return rc;
 	shm_sweep(fabric);
 	gn_mutex_init(&fabric->grant_lock);
+	pthread_mutex_init(&fabric->serve_lock, NULL);
 	gn_mutex_init(&fabric->quota_lock);
 	fabric->gid_tail = gn_random();
 	fabric->next_mem_id = 1;
@@ -130,6 +131,8 @@ static void shm_close_fabric(struct gn_fabric *base)
 {
 	struct shm_fabric *fabric = shm_fabric_of(base);
 
+	shm_serve_stop(fabric);
+	pthread_mutex_destroy(&fabric->serve_lock);
 	gn_mutex_fini(&fabric->quota_lock);
 	gn_mutex_fini(&fabric->grant_lock);
 	soft_keys_fini(&fabric->keys);

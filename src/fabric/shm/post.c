@@ -70,7 +70,7 @@ no_inline void shm_view_make(struct shm_qp *qp, uint32_t key)
 
 	if (!key || (uint32_t)word != key)
 		return;
-	mem = peer_mem_fetch(qp, mem_id);
+	mem = access & GRANT_SERVED ? shm_peer_mem(&qp->conn, mem_id) : peer_mem_fetch(qp, mem_id);
 	/* Regions start on a page: copies rely on aligned offsets. */
 	if (!mem || base > mem->size || base % GN_PAGE)
 		return;
@@ -146,6 +146,33 @@ static enum gn_wc_status access_one_sided(struct shm_qp *qp, const struct gn_wr 
 	return GN_WC_OK;
 }
 
+/* Is the key's region accessible only through requests to its owner? */
+static bool peer_serves(const struct shm_qp *qp, uint32_t key)
+{
+	const uint64_t word =
+		__atomic_load_n(&qp->conn.grants[soft_key_index(key)].word, __ATOMIC_RELAXED);
+
+	return key && (uint32_t)word == key && word >> 32 & GRANT_SERVED;
+}
+
+/*
+ * The request cannot be executed here: the peer may have to execute it, or its mem has not arrived
+ * yet.
+ */
+static no_inline enum send_result access_blocked(struct shm_qp *qp, const struct gn_wr *wr,
+						 uint64_t len, enum gn_wc_status *status)
+{
+	struct shm_conn *c = &qp->conn;
+
+	const bool serves = c->served.active || peer_serves(qp, wr->to.remote.key);
+
+	if (serves && !c->served.result)
+		peer_mem_fetch(qp, 0); /* what a request needs comes as mems do */
+	if (serves && c->served.result)
+		return shm_served_access(qp, wr, len, status);
+	return c->mem_expected && send_wait_for_mem(c) ? SEND_BLOCKED : SEND_FAILED;
+}
+
 static bool local_sges_ok(const struct shm_qp *qp, const struct gn_wr *wr)
 {
 	const bool stores = wr->op == GN_OP_READ || wr->op == GN_OP_CAS || wr->op == GN_OP_FAA;
@@ -179,11 +206,13 @@ static enum send_result wr_execute(struct shm_qp *qp, const struct gn_wr *wr,
 	/* A WRITE_IMM that waits for a receive has already written its payload. */
 	if (!message && !qp->conn.payload_done) {
 		qp->conn.mem_expected = false;
-		*status = access_one_sided(qp, wr, len);
-		if (unlikely(*status != GN_WC_OK))
-			return qp->conn.mem_expected && send_wait_for_mem(&qp->conn) ?
-				       SEND_BLOCKED :
-				       SEND_FAILED;
+		*status = unlikely(qp->conn.served.active) ? GN_WC_REMOTE_ACCESS :
+							     access_one_sided(qp, wr, len);
+		if (unlikely(*status != GN_WC_OK)) {
+			result = access_blocked(qp, wr, len, status);
+			if (result != SEND_DONE)
+				return result;
+		}
 	}
 	if (message)
 		return shm_send(qp, wr, status);

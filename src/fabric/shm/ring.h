@@ -47,7 +47,8 @@ struct area_conn_state {
 
 struct area_busy {
 	uint64_t posting;
-	uint8_t pad[120];
+	uint64_t requested; /* the last request that the peer should execute: serve.c */
+	uint8_t pad[112];
 };
 
 /*
@@ -157,6 +158,7 @@ struct ud_ring {
  * twice: a peer that has seen a word before knows the rest.
  */
 #define GRANT_SERIAL 8u
+#define GRANT_SERVED (1u << 7) /* the peer has no mapping: the owner executes requests (serve.c) */
 struct grant {
 	union {
 		struct {

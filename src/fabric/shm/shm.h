@@ -2,7 +2,8 @@
 /*
  * The shared-memory provider. Peers are processes on this host; one-sided operations are loads and
  * stores of the initiator; messages travel in rings. All work happens inside post, poll and
- * gn_chan_next(); only discard.c has a thread, which closes files of a peer that are not memory.
+ * gn_chan_next(); only discard.c and serve.c have threads: one closes files of a peer that are not
+ * memory, one executes accesses of peers that may not map the memory.
  * The control socket of a connection carries the handshake, the fds of memory, and wake-ups; its
  * end shows that the peer died.
  */
@@ -13,6 +14,7 @@
 #include "fabric/shm/ring.h"
 #include "fabric/soft/soft.h"
 
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/types.h>
 #include <sys/un.h>
@@ -54,7 +56,7 @@ void shm_map_put(struct shm_map *map);
 
 /* ---- control socket (wire.c) ---- */
 #define WIRE_MAGIC   0x54454e47u /* "GNET" */
-#define WIRE_VERSION 2u
+#define WIRE_VERSION 3u
 
 enum wire_type {
 	WIRE_HELLO = 1,
@@ -63,7 +65,8 @@ enum wire_type {
 	WIRE_MEM,
 	WIRE_FORGET,
 	WIRE_WAKE,
-	WIRE_UD
+	WIRE_UD,
+	WIRE_SERVE
 };
 
 struct wire_head {
@@ -105,6 +108,33 @@ static inline size_t wire_mems_len(uint32_t n)
 {
 	return offsetof(struct wire_mems, mem) + n * sizeof(struct wire_mem);
 }
+
+/*
+ * SERVE is a head and two fds: a socket for requests that the sender of SERVE executes (serve.c),
+ * and the memory of their results.
+ */
+#define SERVE_CHUNK 65536u /* bytes of a request */
+
+struct serve_request {
+	uint32_t op; /* enum gn_op: WRITE, READ, CAS or FAA */
+	uint32_t key;
+	uint64_t offset;
+	uint64_t length; /* up to SERVE_CHUNK; followed by the data of a WRITE */
+	uint64_t compare, swap;
+	uint64_t serial;
+};
+_Static_assert(sizeof(struct serve_request) == 48, "data after it is aligned");
+
+/* In memory that the owner writes and the peer reads. */
+struct serve_result {
+	uint64_t serial; /* of the request; stored last with release */
+	uint32_t status; /* enum gn_wc_status */
+	uint32_t reserved;
+	uint64_t old; /* CAS, FAA */
+	uint8_t pad[40];
+	uint8_t data[SERVE_CHUNK];
+};
+_Static_assert(offsetof(struct serve_result, data) == 64, "fixed");
 
 /* UD carries one fd: the ring. */
 struct wire_ud {
@@ -157,6 +187,13 @@ struct shm_fabric {
 	/* under grant_lock: revocations of grants and connections so far */
 	uint64_t revocations;
 	struct shm_qp *conns;
+	/*
+	 * Of the serving thread (serve.c), and held while a key is removed: the thread uses no key
+	 * afterwards. Taken after grant_lock.
+	 */
+	pthread_mutex_t serve_lock;
+	struct serve_thread *serve; /* NULL: not needed so far; under grant_lock */
+	bool serve_stop;	    /* atomic */
 	struct gn_mutex quota_lock; /* of users and others: quota.c */
 	struct shm_user *users;
 	struct shm_quota others;
@@ -229,6 +266,7 @@ struct peer_mem {
 };
 
 #define SHM_VIEWS	8u
+#define SHM_SERVE_WAIT_NS 2000000000ull /* timeout of a request that the peer executes */
 #define SHM_MEM_WAIT_NS 1000000000ull /* timeout of a request whose mem has not arrived */
 
 /*
@@ -243,6 +281,19 @@ struct peer_view {
 	uint64_t reserved[3];
 };
 _Static_assert(sizeof(struct peer_view) == GN_CACHELINE, "found by a shift");
+
+/* Requests that the peer's process executes (serve.c). */
+struct shm_served {
+	int sock;
+	bool active;  /* a work request is being executed, in parts */
+	bool pending; /* the request for a part was sent, its result has not come */
+	struct shm_map *map;
+	const struct serve_result *result;
+	struct serve_request *request; /* the last one sent */
+	uint64_t serial;	       /* … and its number */
+	uint64_t done;		       /* bytes of the work request, which is split */
+	uint64_t since_ns;	       /* 0: nothing is awaited */
+};
 
 enum conn_phase { CONN_NONE, CONN_HELLO_SENT, CONN_UP, CONN_DOWN };
 
@@ -297,7 +348,9 @@ struct shm_conn {
 	bool mem_expected;		   /* the failed look-up was for a mem that will arrive */
 	uint64_t mem_wait_since_ns;	   /* 0: no request waits for a mem */
 	uint64_t mem_requested;		   /* mems_taken when we last asked the peer, plus 1 */
+	struct shm_served served;
 	/* memory we sent; under grant_lock: */
+	struct serve_end *serve_end; /* the peer can send requests to our thread */
 	uint64_t *sent;
 	uint32_t n_sent, sent_cap;
 	uint64_t mems_sent; /* so far */
@@ -405,12 +458,25 @@ void shm_revoke(struct shm_fabric *fabric, struct shm_ending *ending);
 bool shm_peers_quiesced(struct shm_fabric *fabric, const struct gn_pd *pd, struct shm_qp *qp,
 			const struct shm_ending *ending);
 
+/* ---- serve.c: requests under keys that give less than the mem's descriptor ---- */
+/* The owner; the caller holds grant_lock. Starts the thread; sends a peer what it needs, once. */
+int shm_serve_start(struct shm_fabric *fabric);
+int shm_serve_offer(struct shm_qp *qp);
+/* After this the thread executes no request of the peer. */
+void shm_serve_withdraw(struct shm_qp *qp);
+void shm_serve_stop(struct shm_fabric *fabric);
+/* The peer: takes what it keeps of the fds of a SERVE message. */
+int shm_served_take(struct shm_qp *qp, int *fds);
+void shm_served_fini(struct shm_served *served);
+
 /* ---- wire.c ---- */
 struct wire_head wire_head(enum wire_type type);
 /* Never blocks. -EAGAIN: the peer does not read its socket. */
 int wire_send(int sock, const void *msg, size_t len, const int *fds, int n_fds);
 /* Receives one message and its fds (-1: none). Returns its length, 0 at the end, or -errno. */
 ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS]);
+/* … of any type, with the flags of recvmsg(). */
+ssize_t wire_recv_any(int sock, void *msg, size_t size, int fds[WIRE_FDS], int *flags);
 void wire_close_fds(int fds[WIRE_FDS]);
 /* Shuts the socket down and closes unread fds. False: many messages are left. */
 bool wire_drain(int sock);
@@ -475,7 +541,7 @@ void shm_conn_admit(struct shm_qp *qp);
 /* Owner thread: disconnects, and removes the connection from cqs and channel. */
 void shm_conn_detach(struct shm_qp *qp);
 /* Handles a message that does not belong to the handshake. */
-int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, const int *fds);
+int shm_conn_handle(struct shm_qp *qp, const union wire_any *msg, ssize_t len, int *fds);
 /* After detach: 0 when the peer has quiesced, or -EAGAIN. Never waits. */
 int shm_conn_close(struct shm_qp *qp);
 /* The peer disconnected and all its messages were taken; or it cannot be watched. */
@@ -492,6 +558,8 @@ void shm_conn_catch_up(struct shm_qp *qp);
 void shm_conn_arm(struct shm_qp *qp);
 void shm_conn_await_credit(struct shm_qp *qp);
 const struct peer_mem *shm_peer_mem(const struct shm_conn *conn, uint64_t id);
+/* Maps an fd of the peer for reading, and charges it to the peer's quota. */
+int shm_conn_map(struct shm_qp *qp, int fd, uint64_t size, struct shm_map **out);
 
 /* ---- quota.c: limits on mappings for other users ---- */
 /* Opens the account of the peer's user, if it is another user. */
@@ -556,6 +624,9 @@ static inline void shm_wake_sender(struct shm_conn *c)
 enum send_result { SEND_DONE, SEND_BLOCKED, SEND_FAILED };
 /* Sends the message of a SEND or WRITE_IMM; *status: why it failed. */
 enum send_result shm_send(struct shm_qp *qp, const struct gn_wr *wr, enum gn_wc_status *status);
+/* Has the peer execute a one-sided request of len bytes, at least 1. Call again while blocked. */
+enum send_result shm_served_access(struct shm_qp *qp, const struct gn_wr *wr, uint64_t len,
+				   enum gn_wc_status *status);
 
 /* No message: one load decides most polls of a peer. */
 static inline bool shm_rx_empty(const struct shm_rx *rx)

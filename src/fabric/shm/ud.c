@@ -5,6 +5,7 @@
  * datagrams.
  */
 #include "base/fail.h"
+#include "base/list.h"
 #include "fabric/shm/shm.h"
 
 #include "fabric/soft/copy.h"
@@ -79,9 +80,7 @@ static void sender_drop(struct ud_sender *in)
 	sender_unwatch(port->qp, &in->sock);
 	shm_close_sock(in->sock.fd);
 	shm_map_put(in->map);
-	*in->prev = in->next;
-	if (in->next)
-		in->next->prev = in->prev;
+	list_remove(in);
 	port->n_senders--;
 	port->n_pending -= !in->map;
 	in->next = port->dropped;
@@ -301,11 +300,7 @@ static void port_accept_sender(struct ud_port *port, int sock)
 	in->port = port;
 	in->kind = wire_peer(sock, NULL);
 	in->sock = (struct chan_fd){.fd = sock, .ready = sender_ready};
-	in->next = port->senders;
-	in->prev = &port->senders;
-	if (in->next)
-		in->next->prev = &in->next;
-	port->senders = in;
+	list_push(&port->senders, in);
 	port->n_senders++;
 	port->n_pending++;
 	if (sender_watch(port->qp, &in->sock)) {

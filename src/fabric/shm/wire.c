@@ -73,18 +73,17 @@ void wire_close_fds(int fds[WIRE_FDS])
 }
 
 /*
- * Receives one message of any type: its length, or -errno. The control buffer has space for all
- * fds, because the kernel closes those that do not fit. came: stays false only at the end of the
- * stream (with SO_PASSCRED every message has credentials).
+ * The control buffer has space for all fds, because the kernel closes those that do not fit. came:
+ * stays false only at the end of the stream (with SO_PASSCRED every message has credentials).
  */
-static ssize_t wire_receive_any(int sock, union wire_any *msg, int fds[WIRE_FDS], int *flags,
-				bool *came)
+static ssize_t wire_receive_from(int sock, void *msg, size_t size, int fds[WIRE_FDS], int *flags,
+				 bool *came)
 {
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(KERNEL_FDS * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
 	} control;
-	struct iovec iov = {.iov_base = msg, .iov_len = sizeof(*msg)};
+	struct iovec iov = {.iov_base = msg, .iov_len = size};
 	struct msghdr hdr = {.msg_iov = &iov,
 			     .msg_iovlen = 1,
 			     .msg_control = control.buf,
@@ -105,14 +104,20 @@ static ssize_t wire_receive_any(int sock, union wire_any *msg, int fds[WIRE_FDS]
 	return len;
 }
 
-ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS])
+ssize_t wire_recv_any(int sock, void *msg, size_t size, int fds[WIRE_FDS], int *flags)
 {
 	bool came;
+
+	return wire_receive_from(sock, msg, size, fds, flags, &came);
+}
+
+ssize_t wire_recv(int sock, union wire_any *msg, int fds[WIRE_FDS])
+{
 	ssize_t len;
 	int flags;
 
 	memset(msg, 0, sizeof(*msg));
-	len = wire_receive_any(sock, msg, fds, &flags, &came);
+	len = wire_recv_any(sock, msg, sizeof(*msg), fds, &flags);
 	if (len < 0)
 		return len;
 	if (len && !(flags & (MSG_TRUNC | MSG_CTRUNC)) && msg->head.magic == WIRE_MAGIC)
@@ -135,7 +140,7 @@ bool wire_drain(int sock)
 		int fds[WIRE_FDS], flags;
 		union wire_any msg;
 		bool came = true;
-		const ssize_t len = wire_receive_any(sock, &msg, fds, &flags, &came);
+		const ssize_t len = wire_receive_from(sock, &msg, sizeof(msg), fds, &flags, &came);
 
 		wire_close_fds(fds);
 		if (len == -EAGAIN || !came)

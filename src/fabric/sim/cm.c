@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/fail.h"
+#include "base/list.h"
 #include "fabric/sim/sim.h"
 
 #define PORT_MAX 65535u
@@ -91,11 +92,7 @@ int sim_listen_init(struct gn_listener *base, const char *addr)
 	if (nic_find_listener(fabric->nic, port))
 		return gn_fail_log(-EADDRINUSE, "sim: 'sim:%s' is taken", addr);
 	listener->port = port;
-	listener->next = fabric->nic->listeners;
-	listener->prev = &fabric->nic->listeners;
-	if (listener->next)
-		listener->next->prev = &listener->next;
-	fabric->nic->listeners = listener;
+	list_push(&fabric->nic->listeners, listener);
 	return 0;
 }
 
@@ -103,9 +100,7 @@ void sim_listen_unplug(struct sim_listener *listener)
 {
 	if (!listener->prev)
 		return;
-	*listener->prev = listener->next;
-	if (listener->next)
-		listener->next->prev = listener->prev;
+	list_remove(listener);
 	listener->prev = NULL;
 }
 

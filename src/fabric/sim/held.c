@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "fabric/sim/sim.h"
 
 struct sim_held {
@@ -44,23 +45,23 @@ static struct sim_held *held_at(const struct sim_qp *qp, uint64_t position)
 
 /* ---- checksums of buffers ---- */
 
-static uint64_t add_word(uint64_t sum, uint64_t word)
+static uint64_t held_sum_word(uint64_t sum, uint64_t word)
 {
 	sum = (sum ^ word) * 0x9fb21c651e98df25u;
 	return sum ^ sum >> 32;
 }
 
-static uint64_t add_bytes(uint64_t sum, const uint8_t *data, uint64_t len_bytes)
+static uint64_t held_sum_bytes(uint64_t sum, const uint8_t *data, uint64_t len_bytes)
 {
 	uint64_t word = 0;
 
 	for (; len_bytes >= sizeof(word); data += sizeof(word), len_bytes -= sizeof(word)) {
 		memcpy(&word, data, sizeof(word));
-		sum = add_word(sum, word);
+		sum = held_sum_word(sum, word);
 	}
 	word = len_bytes;
 	memcpy(&word, data, len_bytes);
-	return add_word(sum, word);
+	return held_sum_word(sum, word);
 }
 
 static uint64_t held_checksum(const struct gn_wr *wr)
@@ -68,7 +69,7 @@ static uint64_t held_checksum(const struct gn_wr *wr)
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < wr->n_sge; i++)
-		sum = add_bytes(sum, wr->sge[i].addr, wr->sge[i].len_bytes);
+		sum = held_sum_bytes(sum, wr->sge[i].addr, wr->sge[i].len_bytes);
 	return sum;
 }
 
@@ -110,23 +111,17 @@ void sim_held_add(struct sim_qp *qp, uint64_t position)
 		return;
 	first = held_list(fabric->proc, wr);
 	*held = (struct sim_held){
-		.next = *first,
-		.prev = first,
 		.wr = wr,
 		.sum = held_checksum(wr),
 		.posted_ps = fabric->sim->engine.now_ps,
 		.thread = fabric->sim->thread ? fabric->sim->thread->id : 0,
 	};
-	if (held->next)
-		held->next->prev = &held->next;
-	*first = held;
+	list_push(first, held);
 }
 
 static void held_release(struct sim_held *held)
 {
-	*held->prev = held->next;
-	if (held->next)
-		held->next->prev = held->prev;
+	list_remove(held);
 	held->prev = NULL;
 }
 
@@ -206,7 +201,8 @@ void sim_held_acted(struct sim_qp *qp, uint64_t position)
 
 /* ---- datagrams: some lines are gathered when sent, the others as late as possible ---- */
 
-static void gather_lines(const struct gn_wr *wr, uint8_t *data, uint64_t len_bytes, uint64_t mask)
+static void held_gather_lines(const struct gn_wr *wr, uint8_t *data, uint64_t len_bytes,
+			      uint64_t mask)
 {
 	for (uint64_t at = 0, line = 0; at < len_bytes; at += SIM_LINE, line++)
 		if (mask >> line % 64 & 1)
@@ -221,7 +217,7 @@ void sim_held_carry(struct sim_qp *qp, uint64_t position, struct sim_datagram *d
 	unsigned i = 0;
 
 	if (!held) {
-		gather_lines(wr, datagram->data, datagram->len_bytes, ~0ull);
+		held_gather_lines(wr, datagram->data, datagram->len_bytes, ~0ull);
 		return;
 	}
 	while (held->datagram[i])
@@ -231,7 +227,7 @@ void sim_held_carry(struct sim_qp *qp, uint64_t position, struct sim_datagram *d
 	datagram->position = position;
 	/* Derived from the trace hash: needs no random draw. */
 	datagram->late = sim_mix(sim_engine_of(qp)->hash + i);
-	gather_lines(wr, datagram->data, datagram->len_bytes, ~datagram->late);
+	held_gather_lines(wr, datagram->data, datagram->len_bytes, ~datagram->late);
 }
 
 void sim_held_drop(struct sim_datagram *datagram)
@@ -249,10 +245,10 @@ void sim_held_drop(struct sim_datagram *datagram)
 
 static void held_fill(struct sim_qp *qp, struct sim_held *held, struct sim_datagram *datagram)
 {
-	gather_lines(held->wr, datagram->data, datagram->len_bytes, datagram->late);
+	held_gather_lines(held->wr, datagram->data, datagram->len_bytes, datagram->late);
 	sim_held_drop(datagram);
 	if (held->wr->n_sge == 1)
-		held_intact(qp, held, add_bytes(0, datagram->data, datagram->len_bytes));
+		held_intact(qp, held, held_sum_bytes(0, datagram->data, datagram->len_bytes));
 }
 
 void sim_held_fill(struct sim_datagram *datagram)

@@ -21,7 +21,7 @@ static bool takes_receive(const struct gn_wr *wr)
 	return RECEIVE_OPS & 1u << wr->op;
 }
 
-static uint64_t head_of(const struct sim_qp *qp, enum sim_stage stage)
+static uint64_t stage_end(const struct sim_qp *qp, enum sim_stage stage)
 {
 	return stage == SIM_RING ? qp->sq.head : qp->passed[stage - 1];
 }
@@ -30,12 +30,13 @@ void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage)
 {
 	struct sim_event *event = &qp->stage[stage];
 
-	if (qp->passed[stage] != head_of(qp, stage) && !sim_event_waits(event))
+	if (qp->passed[stage] != stage_end(qp, stage) && !sim_event_waits(event))
 		sim_event_at(sim_engine_of(qp), event, sim_send_at(qp, qp->passed[stage])->at_ps);
 }
 
 /* Passes the request to the next stage at at_ps. */
-static void pass(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send, uint64_t at_ps)
+static void stage_pass(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send,
+		       uint64_t at_ps)
 {
 	send->at_ps = at_ps;
 	send->tries = 0;
@@ -45,12 +46,12 @@ static void pass(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send,
 }
 
 /* The first request of the stage; NULL: none, or not due yet. */
-static struct sim_send *head(struct sim_qp *qp, enum sim_stage stage, const struct gn_wr **wr)
+static struct sim_send *stage_head(struct sim_qp *qp, enum sim_stage stage, const struct gn_wr **wr)
 {
 	const uint64_t position = qp->passed[stage];
 	struct sim_send *send = sim_send_at(qp, position);
 
-	if (position == head_of(qp, stage))
+	if (position == stage_end(qp, stage))
 		return NULL;
 	if (send->at_ps > sim_engine_of(qp)->now_ps) {
 		sim_stage_kick(qp, stage);
@@ -61,8 +62,8 @@ static struct sim_send *head(struct sim_qp *qp, enum sim_stage stage, const stru
 }
 
 /* No response: repeats the stage after_ps later; false: the retries are used up. */
-static bool try_later(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send,
-		      uint32_t tries, uint64_t after_ps)
+static bool send_retry(struct sim_qp *qp, enum sim_stage stage, struct sim_send *send,
+		       uint32_t tries, uint64_t after_ps)
 {
 	if (send->tries++ >= tries)
 		return false;
@@ -71,7 +72,7 @@ static bool try_later(struct sim_qp *qp, enum sim_stage stage, struct sim_send *
 	return true;
 }
 
-static void trace(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send)
+static void send_trace(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send)
 {
 	struct sim_engine *engine = sim_engine_of(qp);
 
@@ -85,8 +86,8 @@ static void trace(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_se
 }
 
 /* What the requester's device looks up for a request: its context and its first SGE. */
-static struct sim_message own_message(const struct sim_qp *qp, const struct gn_wr *wr,
-				      const struct sim_send *send, enum sim_packet packet)
+static struct sim_message requester_message(const struct sim_qp *qp, const struct gn_wr *wr,
+					    const struct sim_send *send, enum sim_packet packet)
 {
 	struct sim_message m = {
 		.packet = packet,
@@ -111,8 +112,8 @@ static struct sim_message own_message(const struct sim_qp *qp, const struct gn_w
 /* ---- ring ---- */
 
 /* When the device has fetched a request; a small one comes with the doorbell. */
-static uint64_t fetched(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send,
-			uint64_t at_ps)
+static uint64_t wqe_fetched_ps(struct sim_qp *qp, const struct gn_wr *wr,
+			       const struct sim_send *send, uint64_t at_ps)
 {
 	struct sim_device *device = sim_device_of(qp);
 	const bool payload = send->bytes && !is_read(wr) && !(wr->flags & GN_INLINE);
@@ -120,7 +121,7 @@ static uint64_t fetched(struct sim_qp *qp, const struct gn_wr *wr, const struct 
 	struct sim_message message;
 
 	if (payload && device->profile->stalls) {
-		message = own_message(qp, wr, send, SIM_REQUEST);
+		message = requester_message(qp, wr, send, SIM_REQUEST);
 		at_ps = sim_dma_stall(device, at_ps, sim_gather_ps(device, &message));
 	}
 	/* The payload's read depends on the WQE's read. */
@@ -129,7 +130,7 @@ static uint64_t fetched(struct sim_qp *qp, const struct gn_wr *wr, const struct 
 }
 
 /* The doorbell of the chain that starts with send. False: it has not arrived yet. */
-static bool rung(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send)
+static bool doorbell_arrived(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send)
 {
 	struct sim_device *device = sim_device_of(qp);
 
@@ -146,17 +147,17 @@ static bool rung(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *sen
 }
 
 /* Processes all requests of a doorbell at once. */
-static void ring(struct sim_event *event)
+static void stage_ring(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_RING]);
 	const struct gn_wr *wr;
 	struct sim_send *send;
 
-	while ((send = head(qp, SIM_RING, &wr))) {
-		if (!rung(qp, wr, send))
+	while ((send = stage_head(qp, SIM_RING, &wr))) {
+		if (!doorbell_arrived(qp, wr, send))
 			continue;
 		send->cold = qp->cold && !(send->alone && wr->flags & GN_INLINE);
-		send->at_ps = fetched(qp, wr, send, qp->bell_ps);
+		send->at_ps = wqe_fetched_ps(qp, wr, send, qp->bell_ps);
 		qp->passed[SIM_RING]++;
 	}
 	sim_stage_kick(qp, SIM_TX);
@@ -171,7 +172,7 @@ bool sim_local_ok(const struct sim_qp *qp, const struct gn_wr *wr)
 			   is_read(wr) ? GN_LOCAL_WRITE : 0);
 }
 
-static void tx_datagram(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send)
+static void send_datagram(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send)
 {
 	struct sim_device *device = sim_device_of(qp);
 	const uint64_t leaves = sim_tx_datagram(device);
@@ -187,8 +188,8 @@ static void tx_datagram(struct sim_qp *qp, const struct gn_wr *wr, struct sim_se
 	sim_stage_kick(qp, SIM_TX);
 }
 
-/* Waits for responses to earlier READs; answered() continues it. */
-static bool has_to_wait(const struct sim_qp *qp, const struct gn_wr *wr)
+/* Waits for responses to earlier READs; read_answered() continues it. */
+static bool send_has_to_wait(const struct sim_qp *qp, const struct gn_wr *wr)
 {
 	if (wr->flags & GN_FENCE && qp->reads)
 		return true;
@@ -196,43 +197,43 @@ static bool has_to_wait(const struct sim_qp *qp, const struct gn_wr *wr)
 }
 
 /* The device processes a request. Invalid buffers fail it later, in order. */
-static void tx(struct sim_event *event)
+static void stage_tx(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_TX]);
 	struct sim_device *device = sim_device_of(qp);
 	struct sim_message message;
 	const struct gn_wr *wr;
-	struct sim_send *send = head(qp, SIM_TX, &wr);
+	struct sim_send *send = stage_head(qp, SIM_TX, &wr);
 	uint64_t leaves;
 
-	if (!send || has_to_wait(qp, wr))
+	if (!send || send_has_to_wait(qp, wr))
 		return;
-	trace(qp, wr, send);
+	send_trace(qp, wr, send);
 	sim_held_check(qp, qp->passed[SIM_TX]);
 	if (!sim_local_ok(qp, wr))
 		send->status = GN_WC_LOCAL_ACCESS;
 	else if (sim_fault(sim_fabric_of(&qp->qp.obj)->sim, SIM_QP_ERROR, sim_node_of(qp)->index))
 		send->status = GN_WC_LOCAL_QP;
 	if (qp->qp.type == GN_QP_UD) {
-		tx_datagram(qp, wr, send);
+		send_datagram(qp, wr, send);
 		return;
 	}
 	send->sent = true;
 	qp->reads += is_read(wr);
-	message = own_message(qp, wr, send, SIM_REQUEST);
+	message = requester_message(qp, wr, send, SIM_REQUEST);
 	message.cold = send->cold;
 	message.more = qp->sq.head - qp->passed[SIM_DONE] > 1;
 	message.visit = sim_engine_of(qp)->now_ps >= qp->visit_ps;
 	leaves = sim_tx(device, &message);
 	if (message.visit)
 		qp->visit_ps = leaves;
-	pass(qp, SIM_TX, send, sim_link_send(device, leaves, is_read(wr) ? 0 : send->bytes));
+	stage_pass(qp, SIM_TX, send, sim_link_send(device, leaves, is_read(wr) ? 0 : send->bytes));
 }
 
 /* ---- rx ---- */
 
 /* False: the connection is not up yet; its next step retries or flushes. */
-static bool reachable(struct sim_qp *qp, struct sim_send *send, struct sim_qp **to)
+static bool peer_reachable(struct sim_qp *qp, struct sim_send *send, struct sim_qp **to)
 {
 	struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
 
@@ -244,14 +245,14 @@ static bool reachable(struct sim_qp *qp, struct sim_send *send, struct sim_qp **
 	if (*to && (*to)->qp.state == GN_QP_READY &&
 	    !sim_fault_cut(sim, sim_node_of(qp)->index, sim_node_of(*to)->index))
 		return true;
-	if (try_later(qp, SIM_RX, send, SIM_RETRIES, SIM_RETRY_PS))
+	if (send_retry(qp, SIM_RX, send, SIM_RETRIES, SIM_RETRY_PS))
 		return false;
 	send->status = GN_WC_RETRY;
 	return true;
 }
 
 /* Size of the request's region, for the model of the CPU's cache. */
-static uint64_t region_bytes(const struct sim_qp *to, const struct gn_wr *wr)
+static uint64_t remote_region_bytes(const struct sim_qp *to, const struct gn_wr *wr)
 {
 	const struct soft_key *key =
 		soft_key_find(sim_fabric_of(&to->qp.obj)->keys.table, wr->to.remote.key, to->qp.pd);
@@ -260,15 +261,15 @@ static uint64_t region_bytes(const struct sim_qp *to, const struct gn_wr *wr)
 }
 
 /* Returns when data received at at_ps is in memory, or data read has arrived from there. */
-static uint64_t moved(const struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send,
-		      uint64_t at_ps)
+static uint64_t dma_done_ps(const struct sim_qp *qp, const struct gn_wr *wr,
+			    const struct sim_send *send, uint64_t at_ps)
 {
 	const struct sim_qp *to = qp->conn.peer;
 	struct sim_device *device = sim_device_of(to);
 
 	at_ps = sim_dma_stall(device, at_ps, send->stall_ps);
 	if (wr->op == GN_OP_CAS || wr->op == GN_OP_FAA)
-		at_ps = sim_atomic_unit(device, at_ps, region_bytes(to, wr));
+		at_ps = sim_atomic_unit(device, at_ps, remote_region_bytes(to, wr));
 	if (wr->op == GN_OP_READ)
 		at_ps = sim_dma_read(device, at_ps, send->bytes, 0) + device->profile->sample_ps;
 	else
@@ -277,31 +278,31 @@ static uint64_t moved(const struct sim_qp *qp, const struct gn_wr *wr, const str
 }
 
 /* The request arrives; its effect follows when the device has processed it. */
-static void received(struct sim_qp *qp, struct sim_send *send, uint64_t at_ps, bool moves)
+static void stage_rx_done(struct sim_qp *qp, struct sim_send *send, uint64_t at_ps, bool moves)
 {
 	if (moves || qp->passed[SIM_MOVE] != qp->passed[SIM_RX]) {
-		pass(qp, SIM_RX, send, at_ps);
+		stage_pass(qp, SIM_RX, send, at_ps);
 		return;
 	}
 	qp->passed[SIM_RX]++;
-	pass(qp, SIM_MOVE, send, at_ps);
+	stage_pass(qp, SIM_MOVE, send, at_ps);
 	sim_stage_kick(qp, SIM_RX);
 }
 
-static void rx(struct sim_event *event)
+static void stage_rx(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_RX]), *to;
 	const uint64_t now = sim_engine_of(qp)->now_ps;
 	struct sim_message message = {.packet = SIM_REQUEST};
 	struct sim_device *device;
 	const struct gn_wr *wr;
-	struct sim_send *send = head(qp, SIM_RX, &wr);
+	struct sim_send *send = stage_head(qp, SIM_RX, &wr);
 	uint64_t in, at_ps;
 
-	if (!send || !reachable(qp, send, &to))
+	if (!send || !peer_reachable(qp, send, &to))
 		return;
 	if (send->status != GN_WC_OK) {
-		received(qp, send, now, false);
+		stage_rx_done(qp, send, now, false);
 		return;
 	}
 	device = sim_device_of(to);
@@ -317,29 +318,29 @@ static void rx(struct sim_event *event)
 	at_ps = sim_later(sim_rx(device, &message, &send->stall_ps), in);
 	/* On a card that stalls, others may use the bus until this request leaves the engine. */
 	if (device->profile->stalls)
-		received(qp, send, at_ps, true);
+		stage_rx_done(qp, send, at_ps, true);
 	else
-		received(qp, send, moved(qp, wr, send, at_ps), false);
+		stage_rx_done(qp, send, dma_done_ps(qp, wr, send, at_ps), false);
 }
 
-static void move(struct sim_event *event)
+static void stage_move(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_MOVE]);
 	const struct gn_wr *wr;
-	struct sim_send *send = head(qp, SIM_MOVE, &wr);
+	struct sim_send *send = stage_head(qp, SIM_MOVE, &wr);
 	uint64_t at_ps = sim_engine_of(qp)->now_ps;
 
 	if (!send)
 		return;
 	if (send->status == GN_WC_OK && qp->conn.peer)
-		at_ps = moved(qp, wr, send, at_ps);
-	pass(qp, SIM_MOVE, send, at_ps);
+		at_ps = dma_done_ps(qp, wr, send, at_ps);
+	stage_pass(qp, SIM_MOVE, send, at_ps);
 }
 
 /* ---- place ---- */
 
-static struct sim_message answer_to(const struct sim_qp *qp, const struct sim_qp *to,
-				    const struct gn_wr *wr, const struct sim_send *send)
+static struct sim_message response_message(const struct sim_qp *qp, const struct sim_qp *to,
+					   const struct gn_wr *wr, const struct sim_send *send)
 {
 	return (struct sim_message){
 		.packet = is_read(wr) ? SIM_READ_RESPONSE : SIM_ACK,
@@ -352,12 +353,12 @@ static struct sim_message answer_to(const struct sim_qp *qp, const struct sim_qp
 }
 
 /* Sends the response, unless it is lost: then the request is repeated. */
-static void answer(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send,
-		   struct sim_qp *to)
+static void send_response(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *send,
+			  struct sim_qp *to)
 {
 	struct gn_sim *sim = sim_fabric_of(&qp->qp.obj)->sim;
 	struct sim_device *device = sim_device_of(to);
-	const struct sim_message message = answer_to(qp, to, wr, send);
+	const struct sim_message message = response_message(qp, to, wr, send);
 	uint64_t leaves;
 
 	if (!send->acted)
@@ -367,25 +368,25 @@ static void answer(struct sim_qp *qp, const struct gn_wr *wr, struct sim_send *s
 	qp->heard += is_read(wr);
 	if (sim_fault_cut(sim, sim_node_of(to)->index, sim_node_of(qp)->index) ||
 	    sim_fault(sim, SIM_ACK_LOSS, sim_node_of(qp)->index)) {
-		if (try_later(qp, SIM_PLACE, send, SIM_RETRIES, SIM_RETRY_PS))
+		if (send_retry(qp, SIM_PLACE, send, SIM_RETRIES, SIM_RETRY_PS))
 			return;
 		send->status = GN_WC_RETRY;
 		sim_orphans_leave(qp);
-		pass(qp, SIM_PLACE, send, sim_engine_of(qp)->now_ps);
+		stage_pass(qp, SIM_PLACE, send, sim_engine_of(qp)->now_ps);
 		sim_qp_fail_answered(qp);
 		return;
 	}
 	leaves = sim_tx(device, &message);
 	if (message.visit)
 		qp->answer_visit_ps = leaves;
-	pass(qp, SIM_PLACE, send, sim_link_send(device, leaves, message.bytes));
+	stage_pass(qp, SIM_PLACE, send, sim_link_send(device, leaves, message.bytes));
 }
 
-static void place(struct sim_event *event)
+static void stage_place(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_PLACE]), *to;
 	const struct gn_wr *wr;
-	struct sim_send *send = head(qp, SIM_PLACE, &wr);
+	struct sim_send *send = stage_head(qp, SIM_PLACE, &wr);
 	enum sim_placed placed = SIM_REFUSED;
 
 	if (!send)
@@ -393,7 +394,7 @@ static void place(struct sim_event *event)
 	to = qp->conn.peer;
 	if (send->status == GN_WC_OK && (!to || to->qp.state != GN_QP_READY)) {
 		/* The target was destroyed meanwhile: as if the request had not arrived. */
-		if (try_later(qp, SIM_PLACE, send, SIM_RETRIES, SIM_RETRY_PS))
+		if (send_retry(qp, SIM_PLACE, send, SIM_RETRIES, SIM_RETRY_PS))
 			return;
 		send->status = GN_WC_RETRY;
 	}
@@ -414,24 +415,24 @@ static void place(struct sim_event *event)
 		sim_stage_kick(qp, SIM_PLACE);
 		return;
 	case SIM_NOT_READY:
-		if (try_later(qp, SIM_PLACE, send, qp->conn.rnr_retry, qp->conn.rnr_timer_ps))
+		if (send_retry(qp, SIM_PLACE, send, qp->conn.rnr_retry, qp->conn.rnr_timer_ps))
 			return;
 		send->status = GN_WC_RNR;
 		break;
 	case SIM_PLACED:
-		answer(qp, wr, send, to);
+		send_response(qp, wr, send, to);
 		return;
 	case SIM_REFUSED:
 		break;
 	}
 	sim_sample_drop(send);
-	pass(qp, SIM_PLACE, send, sim_engine_of(qp)->now_ps);
+	stage_pass(qp, SIM_PLACE, send, sim_engine_of(qp)->now_ps);
 	sim_qp_fail_answered(qp);
 }
 
 /* ---- back, done ---- */
 
-static void answered(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send)
+static void read_answered(struct sim_qp *qp, const struct gn_wr *wr, const struct sim_send *send)
 {
 	if (send->sent && is_read(wr)) {
 		qp->reads--;
@@ -439,19 +440,19 @@ static void answered(struct sim_qp *qp, const struct gn_wr *wr, const struct sim
 	}
 }
 
-static void back(struct sim_event *event)
+static void stage_back(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_BACK]);
 	struct sim_device *device = sim_device_of(qp);
 	const struct gn_wr *wr;
-	struct sim_send *send = head(qp, SIM_BACK, &wr);
+	struct sim_send *send = stage_head(qp, SIM_BACK, &wr);
 	uint64_t at_ps = sim_engine_of(qp)->now_ps, stall_ps;
 
 	if (!send)
 		return;
 	if (send->status == GN_WC_OK) {
 		const struct sim_message message =
-			own_message(qp, wr, send, is_read(wr) ? SIM_READ_RESPONSE : SIM_ACK);
+			requester_message(qp, wr, send, is_read(wr) ? SIM_READ_RESPONSE : SIM_ACK);
 		const uint64_t in = sim_link_receive(device, is_read(wr) ? send->bytes : 0);
 
 		at_ps = sim_later(sim_rx(device, &message, &stall_ps), in);
@@ -463,8 +464,8 @@ static void back(struct sim_event *event)
 			      sim_node_of(qp)->index))
 			at_ps += sim_fault_delay_ps(sim_fabric_of(&qp->qp.obj)->sim);
 	}
-	answered(qp, wr, send);
-	pass(qp, SIM_BACK, send, at_ps);
+	read_answered(qp, wr, send);
+	stage_pass(qp, SIM_BACK, send, at_ps);
 }
 
 /* Completes sends up to the next that is signaled or failed. True: one was. */
@@ -473,7 +474,7 @@ static bool complete_send(struct sim_qp *qp)
 	const struct gn_wr *wr;
 	struct sim_send *send;
 
-	while ((send = head(qp, SIM_DONE, &wr))) {
+	while ((send = stage_head(qp, SIM_DONE, &wr))) {
 		const uint64_t position = qp->passed[SIM_DONE]++;
 
 		sim_held_end(qp, position);
@@ -495,7 +496,7 @@ static bool complete_send(struct sim_qp *qp)
 	return false;
 }
 
-static void done(struct sim_event *event)
+static void stage_done(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_DONE]);
 
@@ -540,6 +541,7 @@ void sim_stages_unanswered(struct sim_qp *qp)
 }
 
 void (*const sim_stage_fn[SIM_STAGES])(struct sim_event *event) = {
-	[SIM_RING] = ring,   [SIM_TX] = tx,	[SIM_RX] = rx,	   [SIM_MOVE] = move,
-	[SIM_PLACE] = place, [SIM_BACK] = back, [SIM_DONE] = done,
+	[SIM_RING] = stage_ring, [SIM_TX] = stage_tx,	    [SIM_RX] = stage_rx,
+	[SIM_MOVE] = stage_move, [SIM_PLACE] = stage_place, [SIM_BACK] = stage_back,
+	[SIM_DONE] = stage_done,
 };

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "fabric/sim/sim.h"
 
 #define SGID_AT 8u /* offsets in a GRH */
@@ -64,9 +65,7 @@ static void datagram_free(struct sim_datagram *datagram)
 {
 	sim_held_drop(datagram);
 	sim_event_fini(datagram->nic->node->device.engine, &datagram->event);
-	*datagram->prev = datagram->next;
-	if (datagram->next)
-		datagram->next->prev = datagram->prev;
+	list_remove(datagram);
 	free(datagram);
 }
 
@@ -182,11 +181,7 @@ static void datagram_send(struct sim_qp *from, const struct gn_wr *wr, struct si
 		.src_qpn = from->qp.qpn,
 	};
 	sim_held_carry(from, from->passed[SIM_TX], datagram);
-	datagram->next = nic->datagrams;
-	datagram->prev = &nic->datagrams;
-	if (datagram->next)
-		datagram->next->prev = &datagram->next;
-	nic->datagrams = datagram;
+	list_push(&nic->datagrams, datagram);
 	sim_event_at(engine, &datagram->event, arrives_ps);
 }
 

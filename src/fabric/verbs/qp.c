@@ -264,7 +264,7 @@ void vrb_qp_query(struct gn_qp *base)
 	base->caps |= qp_order_caps(qp);
 }
 
-static uint8_t smaller(uint8_t a, uint8_t b)
+static uint8_t min_u8(uint8_t a, uint8_t b)
 {
 	return a < b ? a : b;
 }
@@ -274,8 +274,8 @@ void vrb_path_depths(struct vrb_path *path, const struct gn_fabric *base,
 {
 	const struct vrb_fabric *fabric = container_of(base, struct vrb_fabric, base);
 
-	path->rd_atomic_in = smaller(fabric->rd_atomic_in, responder_resources);
-	path->rd_atomic_out = smaller(fabric->rd_atomic_out, initiator_depth);
+	path->rd_atomic_in = min_u8(fabric->rd_atomic_in, responder_resources);
+	path->rd_atomic_out = min_u8(fabric->rd_atomic_out, initiator_depth);
 }
 
 struct step {

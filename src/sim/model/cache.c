@@ -47,12 +47,12 @@ void sim_cache_fini(struct sim_cache *cache)
 	cache->buckets = NULL;
 }
 
-static uint32_t *bucket_of(const struct sim_cache *cache, uint64_t key)
+static uint32_t *cache_bucket_of(const struct sim_cache *cache, uint64_t key)
 {
 	return &cache->buckets[sim_mix(key) & cache->mask];
 }
 
-static void unlink_use(struct sim_cache *cache, const struct sim_cache_entry *e)
+static void cache_unlink(struct sim_cache *cache, const struct sim_cache_entry *e)
 {
 	if (e->before == NONE)
 		cache->first = e->after;
@@ -64,7 +64,7 @@ static void unlink_use(struct sim_cache *cache, const struct sim_cache_entry *e)
 		cache->entries[e->after].before = e->before;
 }
 
-static void link_first(struct sim_cache *cache, uint32_t i)
+static void cache_link_first(struct sim_cache *cache, uint32_t i)
 {
 	struct sim_cache_entry *e = &cache->entries[i];
 
@@ -77,23 +77,23 @@ static void link_first(struct sim_cache *cache, uint32_t i)
 	cache->first = i;
 }
 
-static void evict_last(struct sim_cache *cache)
+static void cache_evict_last(struct sim_cache *cache)
 {
 	const uint32_t i = cache->last;
 	struct sim_cache_entry *e = &cache->entries[i];
-	uint32_t *at = bucket_of(cache, e->key);
+	uint32_t *at = cache_bucket_of(cache, e->key);
 
 	while (*at != i)
 		at = &cache->entries[*at].chain;
 	*at = e->chain;
-	unlink_use(cache, e);
+	cache_unlink(cache, e);
 	cache->used -= e->units;
 	e->chain = cache->free;
 	cache->free = i;
 }
 
 /* There is always an entry: each takes at least one unit. */
-static uint32_t take_entry(struct sim_cache *cache)
+static uint32_t cache_take_entry(struct sim_cache *cache)
 {
 	const uint32_t i = cache->free;
 
@@ -109,22 +109,22 @@ bool sim_cache_touch(struct sim_cache *cache, uint64_t key, uint32_t units)
 
 	if (!cache->units)
 		return true;
-	bucket = bucket_of(cache, key);
+	bucket = cache_bucket_of(cache, key);
 	for (i = *bucket; i != NONE; i = cache->entries[i].chain) {
 		if (cache->entries[i].key != key)
 			continue;
 		if (cache->first != i) {
-			unlink_use(cache, &cache->entries[i]);
-			link_first(cache, i);
+			cache_unlink(cache, &cache->entries[i]);
+			cache_link_first(cache, i);
 		}
 		return true;
 	}
 	while (cache->used + units > cache->units)
-		evict_last(cache);
-	i = take_entry(cache);
+		cache_evict_last(cache);
+	i = cache_take_entry(cache);
 	cache->entries[i] = (struct sim_cache_entry){.key = key, .units = units, .chain = *bucket};
 	*bucket = i;
-	link_first(cache, i);
+	cache_link_first(cache, i);
 	cache->used += units;
 	return false;
 }

@@ -15,8 +15,8 @@ uint64_t sim_object_key(enum sim_object object, uint64_t id, uint64_t page)
 }
 
 /* Looks up an object; a fetch, if needed, ends at *at_ps. True: it was needed. */
-static bool look_up(struct sim_device *device, uint64_t key, uint64_t units, uint64_t miss_ps,
-		    uint64_t *at_ps)
+static bool cache_look_up(struct sim_device *device, uint64_t key, uint64_t units, uint64_t miss_ps,
+			  uint64_t *at_ps)
 {
 	if (sim_cache_touch(&device->cache, key, (uint32_t)units)) {
 		device->hits++;
@@ -41,8 +41,8 @@ bool sim_pages(const struct sim_device *device, const struct sim_message *m, uin
 	return true;
 }
 
-static unsigned translate(struct sim_device *device, const struct sim_message *m, uint64_t miss_ps,
-			  uint64_t *at_ps)
+static unsigned cache_look_up_pages(struct sim_device *device, const struct sim_message *m,
+				    uint64_t miss_ps, uint64_t *at_ps)
 {
 	unsigned misses = 0;
 	uint64_t page, n;
@@ -50,8 +50,8 @@ static unsigned translate(struct sim_device *device, const struct sim_message *m
 	if (!sim_pages(device, m, &page, &n))
 		return 0;
 	for (; n > 0; n--, page++)
-		misses += look_up(device, sim_object_key(SIM_TRANSLATION, m->memory, page), 1,
-				  miss_ps, at_ps);
+		misses += cache_look_up(device, sim_object_key(SIM_TRANSLATION, m->memory, page), 1,
+					miss_ps, at_ps);
 	return misses;
 }
 
@@ -74,9 +74,9 @@ uint64_t sim_tx(struct sim_device *device, const struct sim_message *m)
 		const uint64_t miss_ps = m->read ? p->miss_ps : p->miss_write_ps;
 
 		device->requests++;
-		look_up(device, sim_object_key(SIM_REQUESTER, m->qpn, 0), p->requester_units,
-			miss_ps, &fetched);
-		translate(device, m, miss_ps, &fetched);
+		cache_look_up(device, sim_object_key(SIM_REQUESTER, m->qpn, 0), p->requester_units,
+			      miss_ps, &fetched);
+		cache_look_up_pages(device, m, miss_ps, &fetched);
 		service = sim_jitter(device, p->tx_request_ps) *
 			  (m->read ? 1 : sim_packets(device, m->bytes));
 		break;
@@ -110,16 +110,16 @@ bool sim_request_gone(struct sim_device *device)
 }
 
 /* At the requester: the response finds its request. */
-static void find_request(struct sim_device *device, const struct sim_message *m, uint64_t miss_ps,
-			 uint64_t *at_ps)
+static void cache_look_up_request(struct sim_device *device, const struct sim_message *m,
+				  uint64_t miss_ps, uint64_t *at_ps)
 {
 	const struct sim_profile *p = device->profile;
 
-	look_up(device, sim_object_key(SIM_REQUESTER, m->qpn, 0), p->requester_units, miss_ps,
-		at_ps);
+	cache_look_up(device, sim_object_key(SIM_REQUESTER, m->qpn, 0), p->requester_units, miss_ps,
+		      at_ps);
 	if (sim_request_gone(device))
 		*at_ps = sim_station_pass(&device->icm, *at_ps, p->wqe_miss_ps);
-	translate(device, m, miss_ps, at_ps);
+	cache_look_up_pages(device, m, miss_ps, at_ps);
 }
 
 uint64_t sim_rx(struct sim_device *device, const struct sim_message *m, uint64_t *stall_ps)
@@ -133,18 +133,20 @@ uint64_t sim_rx(struct sim_device *device, const struct sim_message *m, uint64_t
 	switch (m->packet) {
 	case SIM_REQUEST:
 		device->inbound++;
-		device->inbound_misses += look_up(device, sim_object_key(SIM_RESPONDER, m->qpn, 0),
-						  p->responder_units, p->miss_inbound_ps, &fetched);
-		device->inbound_misses += translate(device, m, p->miss_inbound_ps, &fetched);
+		device->inbound_misses +=
+			cache_look_up(device, sim_object_key(SIM_RESPONDER, m->qpn, 0),
+				      p->responder_units, p->miss_inbound_ps, &fetched);
+		device->inbound_misses +=
+			cache_look_up_pages(device, m, p->miss_inbound_ps, &fetched);
 		service = p->rx_request_ps * (m->read ? 1 : sim_packets(device, m->bytes)) +
 			  (m->receive ? p->rx_receive_ps : 0);
 		break;
 	case SIM_READ_RESPONSE:
-		find_request(device, m, p->miss_ps, &fetched);
+		cache_look_up_request(device, m, p->miss_ps, &fetched);
 		service = p->rx_response_ps * sim_packets(device, m->bytes);
 		break;
 	default:
-		find_request(device, m, p->miss_write_ps, &fetched);
+		cache_look_up_request(device, m, p->miss_write_ps, &fetched);
 		service = p->rx_ack_ps;
 		break;
 	}

@@ -14,13 +14,14 @@
 #define READ_FETCHES 4u
 
 /* Occupies the doorbell unit for ps. */
-static uint64_t fetch(struct sim_device *device, uint64_t at_ps, uint64_t ps)
+static uint64_t icm_fetch(struct sim_device *device, uint64_t at_ps, uint64_t ps)
 {
 	return ps ? sim_station_pass(&device->icm, at_ps, ps) : at_ps;
 }
 
 /* True: the card must fetch it. */
-static bool look_up(struct sim_device *device, struct sim_set *set, uint64_t key, uint64_t units)
+static bool set_look_up(struct sim_device *device, struct sim_set *set, uint64_t key,
+			uint64_t units)
 {
 	const bool gone = sim_set_gone(set, key, (uint32_t)units);
 
@@ -34,10 +35,10 @@ static bool context_gone(struct sim_device *device, const struct sim_message *m,
 	const struct sim_profile *p = device->profile;
 
 	if (!asks)
-		return look_up(device, &device->contexts, sim_object_key(SIM_RESPONDER, m->qpn, 0),
-			       p->responder_units);
-	return look_up(device, &device->contexts, sim_object_key(SIM_REQUESTER, m->qpn, 0),
-		       m->read ? p->reader_units : p->requester_units);
+		return set_look_up(device, &device->contexts,
+				   sim_object_key(SIM_RESPONDER, m->qpn, 0), p->responder_units);
+	return set_look_up(device, &device->contexts, sim_object_key(SIM_REQUESTER, m->qpn, 0),
+			   m->read ? p->reader_units : p->requester_units);
 }
 
 /* Translations of a message are fetched together: one delay covers all. */
@@ -49,7 +50,8 @@ static bool pages_gone(struct sim_device *device, struct sim_set *set, const str
 	if (!sim_pages(device, m, &page, &n))
 		return false;
 	for (; n > 0; n--, page++)
-		gone |= look_up(device, set, sim_object_key(SIM_TRANSLATION, m->memory, page), 1);
+		gone |= set_look_up(device, set, sim_object_key(SIM_TRANSLATION, m->memory, page),
+				    1);
 	return gone;
 }
 
@@ -112,7 +114,7 @@ static uint64_t take_request(struct sim_device *device, const struct sim_message
 	if (m->receive) {
 		service += p->rx_receive_ps;
 		/* Later packets find it evicted again, on their way to memory. */
-		from = fetch(device, from, gone ? p->miss_receive_ps : 0);
+		from = icm_fetch(device, from, gone ? p->miss_receive_ps : 0);
 		*stall_ps = gone ? (n - 1) * p->miss_receive_ps : 0;
 	}
 	return sim_station_pass(&device->rx, from, service);
