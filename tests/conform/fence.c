@@ -136,7 +136,7 @@ static bool share_b(struct cf *cf, struct shared *s, unsigned access)
 	CHECK((s->mem = cf_make_mem(cf, MEM_BYTES, cf_all_rights(cf))));
 	CHECK((all = cf_make_mr(cf, cf->pd, s->mem, GN_LOCAL_WRITE | cf_all_rights(cf))));
 	CHECK_INT(gn_mr_register(s->pd, s->mem, PART_AT, PART_BYTES, access, &part), 0);
-	cf_own_mr(cf, part);
+	cf_own(cf, CF_MR, part);
 	CHECK_INT(gn_mr_remote(all, &s->to_all), 0);
 	CHECK_INT(gn_mr_remote(part, &s->to_part), 0);
 	CHECK(cf_tell(cf, &s->to_all, sizeof(s->to_all)));
