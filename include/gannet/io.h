@@ -131,7 +131,7 @@ struct gn_io_stats {
 };
 
 /* Any thread. The numbers may be taken at slightly different times. */
-GN_API int gn_io_stats(const struct gn_io *io, struct gn_io_stats *out);
+GN_API int gn_io_query(const struct gn_io *io, struct gn_io_stats *out);
 
 /* ---- targets and regions ---- */
 

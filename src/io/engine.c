@@ -123,12 +123,12 @@ static void stats_add_poller(struct gn_io_stats *stats, const struct io_poller_s
 	stats->events += counter_read(&of->events);
 }
 
-int gn_io_stats(const struct gn_io *io, struct gn_io_stats *out)
+int gn_io_query(const struct gn_io *io, struct gn_io_stats *out)
 {
 	struct gn_io_stats stats = {.size = sizeof(stats)};
 
 	if (!io)
-		return gn_fail(-EINVAL, "gn_io_stats(): io is NULL");
+		return gn_fail(-EINVAL, "gn_io_query(): io is NULL");
 	for (uint32_t i = 0; i < __atomic_load_n(&io->n_pollers, __ATOMIC_ACQUIRE); i++)
 		stats_add_poller(&stats, &io->pollers[i]->stats);
 	for (unsigned op = 0; op < GN_IO_OPS; op++) {

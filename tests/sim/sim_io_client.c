@@ -348,7 +348,7 @@ static void client_stats(struct client *c)
 	struct sums *sums = &c->w->sums;
 	struct gn_io_stats stats = {.size = sizeof(stats)};
 
-	gn_io_stats(c->io, &stats);
+	gn_io_query(c->io, &stats);
 	sums->merged += stats.merged;
 	sums->waited += stats.waited;
 	sums->repeated += stats.repeated;

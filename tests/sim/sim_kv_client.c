@@ -20,7 +20,7 @@
 #define LATE_STALLED_NS 100000000ull /* … and of faults that stop or slow its node */
 #define UNTOUCHED	0x5a
 #define GUARD		64u
-#define INFLIGHT_MAX	32u
+#define INFLIGHT_MAX		32u
 
 struct inflight {
 	struct gn_kv_op op;
@@ -155,8 +155,8 @@ static void check_untouched(struct session *s, const struct inflight *inflight, 
 {
 	for (uint32_t i = from; i < inflight->op.room_bytes + GUARD && inflight->room; i++)
 		if (inflight->room[i] != UNTOUCHED) {
-			world_fail(s->w, "op %u: byte %u of its room is written%s",
-				   inflight->number, i, inflight->ended ? " after its end" : "");
+			world_fail(s->w, "op %u: byte %u of its room is written%s", inflight->number, i,
+				   inflight->ended ? " after its end" : "");
 			break;
 		}
 }

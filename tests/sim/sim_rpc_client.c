@@ -9,11 +9,11 @@
 #include "sim_rpc.h"
 
 #define ATTEMPTS 60u
-#define TRIES	 3u	     /* of reconnecting */
-#define UNTIL_NS 60000000ull /* no new calls from here on */
+#define TRIES	 3u	       /* of reconnecting */
+#define UNTIL_NS 60000000ull   /* no new calls from here on */
 /* a call without a deadline completes when the server's end is noticed */
 #define DRAIN_NS 2000000000ull
-#define PAUSE_NS 5000000ull /* for calls to complete before the client is idle */
+#define PAUSE_NS 5000000ull    /* for calls to complete before the client is idle */
 /*
  * How late a call may complete after its deadline: a client that waits polls often, so this is the
  * time of the program itself between polls; and of faults that stop or slow its node.
@@ -100,7 +100,7 @@ static uint32_t new_call(struct session *s)
 	call->request_len = call->large_request ? draw_far(s, l->max_request) :
 						  head + draw_len(most(s, l->max_request - head));
 	call->result_len = call->large_result ? draw_far(s, l->max_result) :
-						draw_len(most(s, l->max_result));
+					      draw_len(most(s, l->max_result));
 	call->result_room = gn_random() % 16 ? call->result_len :
 			    gn_random() % 2  ? draw_len(call->result_len) :
 					       BYTES_MAX + s->plan->large_bytes;
@@ -113,8 +113,8 @@ static void check_untouched(struct session *s, const struct inflight *inflight, 
 {
 	for (uint32_t i = from; i < inflight->room; i++)
 		if (inflight->result[i] != UNTOUCHED) {
-			world_fail(s->w, "call %u: byte %u of its result is written%s",
-				   inflight->call, i, inflight->ended ? " after its end" : "");
+			world_fail(s->w, "call %u: byte %u of its result is written%s", inflight->call,
+				   i, inflight->ended ? " after its end" : "");
 			break;
 		}
 }
@@ -225,8 +225,7 @@ static void check_late(struct session *s, const struct inflight *inflight, const
 			   (unsigned long long)(now_ns - deadline_ns), how);
 }
 
-static void check_done(struct session *s, const struct inflight *inflight,
-		       const struct gn_rpc_op *op)
+static void check_done(struct session *s, const struct inflight *inflight, const struct gn_rpc_op *op)
 {
 	const struct call *call = &s->w->call[inflight->call];
 	const bool waits = inflight == &s->inflight[s->plan->window];

@@ -45,7 +45,7 @@ static int program_breaks(struct world *w, struct gn_fabric *fabric)
 		EXPECT(one(&u, u.queue, GN_IO_READ, offset % (7 << 20), in, sizeof(in), 0) == 0);
 		EXPECT(is_filled(in, sizeof(in), i));
 	}
-	EXPECT(gn_io_stats(u.io, &stats) == 0);
+	EXPECT(gn_io_query(u.io, &stats) == 0);
 	EXPECT(stats.reconnects > 0 && !stats.failed);
 	EXPECT(!stats.in_flight[0] && !stats.in_flight[1]);
 	EXPECT(user_close(&u) == 0);
@@ -213,7 +213,7 @@ static int program_threads(struct world *w, struct gn_fabric *fabric)
 		EXPECT(gn_thread_join(threads[i]) == 0);
 		EXPECT(writers[i].rc == 0);
 	}
-	EXPECT(gn_io_stats(u.io, &stats) == 0);
+	EXPECT(gn_io_query(u.io, &stats) == 0);
 	EXPECT(stats.requests[0] + stats.requests[1] == THREADS * AT_ONCE * writers[0].loops);
 	EXPECT(!stats.in_flight[0] && !stats.in_flight[1]);
 	EXPECT(stats.in_flight_max[1] <= stats.window[1]);
