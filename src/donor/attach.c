@@ -90,8 +90,8 @@ static bool attach_within_limits(const struct gn_donor_server *server)
 }
 
 /*
- * Closes the connections that this one replaces: of its channel, and of earlier clients. True if there
- * are none.
+ * Closes the connections that this one replaces: of its channel, and of earlier clients. True if
+ * there are none.
  */
 static bool attach_replaces_none(struct donor_access *access, const struct io_attach *request)
 {

@@ -56,8 +56,8 @@ struct donor_hello {
 	uint8_t token[IO_TOKEN_BYTES];
 	uint64_t incarnation; /* of the donor that issued the token */
 	/*
-	 * Resume: 0 takes the session over; otherwise the first generation of this client, which lost
-	 * its control connection and must not have been replaced by another.
+	 * Resume: 0 takes the session over; otherwise the first generation of this client, which
+	 * lost its control connection and must not have been replaced by another.
 	 */
 	uint32_t generation, reserved;
 	char owner[GN_DONOR_OWNER];

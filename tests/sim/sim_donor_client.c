@@ -560,7 +560,7 @@ static void client_close(struct client *c)
 	struct gn_io_stats stats = {.size = sizeof(stats)};
 
 	if (c->io)
-		gn_io_stats(c->io, &stats);
+		gn_io_query(c->io, &stats);
 	c->w->sums.repeated += stats.repeated;
 	if (gn_io_queue_destroy(c->queue) && !*c->w->run.failure)
 		world_fail(c->w, "a queue cannot be destroyed: %s", gn_error());
