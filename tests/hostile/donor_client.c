@@ -353,6 +353,41 @@ static void test_limits(void **state)
 	donor_run(&opts, limits_program);
 }
 
+/*
+ * Connections that are accepted and not established yet: one at a time here. ESTABLISHED comes late,
+ * so others are refused; each gets in when it tries again.
+ */
+static int opening_program(struct donor_world *w, struct gn_fabric *fabric)
+{
+	struct raw_endpoint e[IO_CHANNELS_MAX] = {{.ctx = NULL}};
+	struct io_attach_reply reply;
+	struct gn_donor_stats stats;
+	struct donor_raw raw;
+	struct io_attach a;
+
+	EXPECT(raw_open(w, fabric, &raw) == 0);
+	for (unsigned i = 0; i < IO_CHANNELS_MAX; i++) {
+		a = raw_attach_request(&raw, i, 1);
+		EXPECT(raw_attach(&raw, &a, &e[i], &reply) == IO_ATTACH_OK);
+	}
+	EXPECT(raw_stats(&raw, &stats) == 0);
+	EXPECT(stats.conns == IO_CHANNELS_MAX && stats.busy > 0);
+	for (unsigned i = 0; i < IO_CHANNELS_MAX; i++)
+		raw_endpoint_end(&e[i]);
+	raw_close(&raw);
+	return 0;
+}
+
+static void test_opening(void **state)
+{
+	struct donor_world w = {.program = opening_program,
+				.opts = {.max_opening = 1},
+				.faults = "late-established=100%"};
+
+	(void)state;
+	donor_run_simulated(&w, "ideal", 0);
+}
+
 /* ---- calls that wait ---- */
 
 struct waiting {
@@ -419,9 +454,10 @@ static void test_abandon(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_tokens), cmocka_unit_test(test_guesses),
-		cmocka_unit_test(test_keys),   cmocka_unit_test(test_malformed),
-		cmocka_unit_test(test_limits), cmocka_unit_test(test_abandon),
+		cmocka_unit_test(test_tokens),	cmocka_unit_test(test_guesses),
+		cmocka_unit_test(test_keys),	cmocka_unit_test(test_malformed),
+		cmocka_unit_test(test_limits),	cmocka_unit_test(test_opening),
+		cmocka_unit_test(test_abandon),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
