@@ -119,7 +119,7 @@ static void op_ended(struct client *c, struct op *op)
 	const int status = op->req.status;
 
 	w->active_ns = gn_sim_now_ns(w->run.sim);
-	world_say(w, "client %u: %s of slab %llu, block %u, version %u: %s", c->index,
+	world_log(w, "client %u: %s of slab %llu, block %u, version %u: %s", c->index,
 		  op->req.op == GN_IO_READ ? "READ" : "WRITE", (unsigned long long)op->held->id,
 		  op->block, op->version, gn_strerror(status));
 	if (status && status != -ESTALE && status != -ETIMEDOUT && status != -EACCES)
@@ -235,7 +235,7 @@ static void verify_all(struct client *c)
 static int call_result(struct client *c, int rc, const char *what)
 {
 	c->w->active_ns = gn_sim_now_ns(c->w->run.sim);
-	world_say(c->w, "client %u: %s: %s", c->index, what, gn_strerror(rc < 0 ? rc : 0));
+	world_log(c->w, "client %u: %s: %s", c->index, what, gn_strerror(rc < 0 ? rc : 0));
 	if (rc >= 0)
 		return 0;
 	switch (-rc) {
@@ -425,7 +425,7 @@ static int client_connect(struct client *c)
 	opts.id = resumed ? &c->id : NULL;
 	opts.timeout_us = CONNECT_US;
 	rc = gn_donor_connect(c->fabric, c->io, ADDR, &opts, &c->donor);
-	world_say(c->w, "client %u: connects%s: %s", c->index, resumed ? " again" : "",
+	world_log(c->w, "client %u: connects%s: %s", c->index, resumed ? " again" : "",
 		  gn_strerror(rc));
 	if (rc == -ESTALE || rc == -EACCES) { /* of a session that ended meanwhile */
 		c->w->sums.lost += resumed;
