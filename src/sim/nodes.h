@@ -168,6 +168,7 @@ struct gn_sim {
 	const void *home; /* the OS thread it belongs to */
 	bool running;
 	int stop; /* error that ends the run early */
+	const volatile sig_atomic_t *interrupted; /* of struct gn_sim_opts */
 
 	struct gn_fiber *scheduler; /* the engine's context while a thread runs */
 	struct sim_thread *thread;  /* the running thread; NULL: the engine */
