@@ -183,7 +183,6 @@ static int spawn_all(struct gn_sim *sim, struct load_run *run, const struct load
 		procs[i] = (struct load_proc){
 			.run = run,
 			.kind = kind,
-			.number = i,
 			.first_server = places[i].first_server,
 			.n_servers = places[i].n_servers,
 			.first_client = places[i].first_client,

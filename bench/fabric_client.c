@@ -226,15 +226,19 @@ static int client_open(struct load_client *base)
 	return c->end->up ? 0 : -EIO;
 }
 
+/* Whoever polls completes the slots of all that share the end: they go when the last one does. */
 static void client_close(struct load_client *base)
 {
-	struct fabric_client *c = (struct fabric_client *)base;
+	struct fabric_client *c = (struct fabric_client *)base, *first = c - c->in_end;
 
-	if (c->end && !--c->end->left)
-		end_close(c->end);
-	chain_destroy(&c->chain);
-	gn_free(c->slots);
-	gn_free(c->ready);
+	if (!c->end || --c->end->left)
+		return;
+	end_close(c->end);
+	for (uint32_t i = 0; i < c->end->n_clients; i++) {
+		chain_destroy(&first[i].chain);
+		gn_free(first[i].slots);
+		gn_free(first[i].ready);
+	}
 }
 
 /* ---- posting ---- */

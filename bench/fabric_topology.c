@@ -151,6 +151,8 @@ static const char *check_windows(const struct bench_fabric_opts *o)
 		return "--window-machine goes without --depth";
 	if (window % o->chain)
 		return "the window must be a multiple of --depth";
+	if ((uint64_t)fabric_buffer_bytes(o) * fabric_window(o, 0) > BENCH_IN_FLIGHT_MAX)
+		return "a thread has at most 64 MiB under way";
 	return NULL;
 }
 

@@ -177,7 +177,6 @@ struct load_proc {
 	/* Is there nobody left to be served? rpc: whose counters to note, or NULL. */
 	bool (*served)(struct load_proc *proc, struct gn_rpc_server *rpc);
 	uint64_t nap_us;   /* between two looks at that */
-	uint32_t number;   /* simulated: of all processes */
 	struct pair *pair; /* the parent and server 0; else NULL */
 	/* Set by load_program(). */
 	struct gn_fabric *fabric;

@@ -218,7 +218,7 @@ int bench_run(const struct bench_opts *opts, bench_progress_fn *progress, struct
 			     run_processes(&load, opts, progress, &r);
 	if (!rc)
 		*out = r.run;
-	else if (r.error[0] && (opts->profile || rc == -EINVAL || rc == -ENOMEM))
+	else if (r.error[0] && rc != -EINTR && (opts->profile || rc == -EINVAL || rc == -ENOMEM))
 		/* What else can go wrong has been logged where it did. */
 		gn_log(GN_LOG_ERROR, "bench: %s", r.error);
 	return rc;

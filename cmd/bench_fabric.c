@@ -239,10 +239,10 @@ static int check_processes(struct request *r, const struct args *args)
 		return EXIT_USAGE;
 	if (o->topology != FABRIC_IN || o->load.threads > 1 || o->shared_by > 1 ||
 	    o->load.clients > LOAD_CLIENTS_MAX ||
-	    opt_given(args, "window-machine cpus machine one"))
+	    opt_given(args, "window-machine cpus machine instructions callgrind one"))
 		return cmd_usage_error("processes have --topology in and --clients up to %u; leave "
-				       "--threads, --shared-by, --window-machine, --cpus and "
-				       "--machine out",
+				       "--threads, --shared-by, --window-machine, --cpus, "
+				       "--machine and --instructions out",
 				       LOAD_CLIENTS_MAX);
 	o->procs_each = true;
 	o->load.inflight = o->signal_every ? 1 : o->window_qp ? o->window_qp * o->qps : o->window;
