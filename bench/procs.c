@@ -176,11 +176,6 @@ static int open_client(struct procs *p)
 		rc = p->kind->proc_open(&p->self);
 	if (rc)
 		return rc;
-	p->self.n_clients = 1;
-	if (p->kind->proc_open)
-		rc = p->kind->proc_open(&p->self);
-	if (rc)
-		return rc;
 	p->client = gn_alloc(p->kind->client_bytes, 64);
 	if (!p->client)
 		return load_check(run, -ENOMEM, "allocating a client");
@@ -461,8 +456,6 @@ int procs_close(struct procs *p, int rc, struct load_result *out)
 		p->kind->proc_close(&p->self);
 	gn_free(p->others);
 	gn_free(p->client);
-	if (p->self.state)
-		p->kind->proc_close(&p->self);
 	gn_ctx_destroy(p->self.ctx);
 	gn_fabric_close(p->self.fabric);
 	procs_stop_server(p);

@@ -123,9 +123,6 @@ static void batch_lead(const struct batch *batch, struct gn_io_queue *queue)
 	io_channel_post(batch->ch, queue);
 	if (unlikely(poller->broken))
 		io_poller_maintain(poller, queue);
-	/* Some providers have completed already; to poll later would need the lock again. */
-	if (io_poll_spins(&queue->poll))
-		io_poller_poll(poller, queue->poll.batch, queue);
 	io_poller_leave(poller, queue);
 }
 

@@ -47,13 +47,6 @@ static inline void io_poll_init(struct io_poll *poll, enum io_poll_mode mode, ui
 		.mode = mode, .max_retry = max_retry, .batch = mode == IO_POLL_EVENT ? 1 : batch};
 }
 
-/* A thread that waits polls at once, without an event. */
-static inline bool io_poll_spins(const struct io_poll *poll)
-{
-	return poll->mode == IO_POLL_BUSY || poll->mode == IO_POLL_SHARED_CQ ||
-	       poll->mode == IO_POLL_ADAPTIVE;
-}
-
 static inline enum io_poll_step io_poll_arm(struct io_poll *poll)
 {
 	poll->armed = true;
