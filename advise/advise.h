@@ -12,9 +12,8 @@
 
 #include <stdio.h>
 
-#include <gannet/msg.h>
-
-#include "lab.h"
+#include "msg.h"
+#include "rpc.h"
 
 #define ADVISE_PENDING_MAX   256u
 #define ADVISE_POINTS_MAX    9u /* of a sweep: 1, 2, 4, … outstanding requests */
@@ -31,13 +30,8 @@
 #define ADVISE_NO_PROTOCOL   GN_MSG_PROTOCOLS
 #define ADVISE_ALL_PROTOCOLS ((1u << GN_MSG_PROTOCOLS) - 1)
 
-enum advise_topology { ADVISE_M1, ADVISE_1M, ADVISE_MM, ADVISE_TOPOLOGIES };
-
-/* "M:1", "1:M", "M:M": clients:servers. NULL-terminated. */
-extern const char *const advise_topologies[ADVISE_TOPOLOGIES + 1];
-
 struct advise_query {
-	enum advise_topology topology;
+	enum bench_msg_topology topology;
 	unsigned nodes;			   /* clients; 1:M: servers; M:M: all nodes */
 	unsigned threads_min, threads_max; /* of each client node */
 	uint32_t request, value;	   /* bytes */
@@ -47,7 +41,7 @@ struct advise_query {
 	bool datagrams;	      /* rank UD with the others */
 	unsigned pending_max; /* outstanding requests on each qp */
 	const char *profile;  /* a name, or a file name with a '/' */
-	const char *preset;   /* "paper" or "gannet" */
+	uint32_t paper;	      /* of load_presets */
 	uint64_t seed;
 	double effort;
 	unsigned jobs;
@@ -131,22 +125,26 @@ struct advise_answer {
 	unsigned n_sweeps;
 };
 
-/* Checks that the query can be simulated. -EINVAL: error says why not. */
-int advise_check(const struct advise_query *query, struct lab_error *error);
+/* Checks that the query can be simulated. -EINVAL and why not. */
+int advise_check(const struct advise_query *query, char why[BENCH_WHY_MAX]);
 
 struct advise_env {
-	lab_run_fn *msg, *rpc; /* rpc may be NULL: rpc.batch is not simulated */
+	/* bench_msg_run(), bench_rpc_run(), or a test's. No rpc: rpc.batch is not simulated. */
+	int (*msg)(const struct bench_msg_opts *opts, bench_progress_fn *progress,
+		   struct bench_msg_result *out);
+	int (*rpc)(const struct bench_rpc_opts *opts, bench_progress_fn *progress,
+		   struct load_result *out);
 	void (*progress)(void *arg, unsigned done, unsigned of); /* or NULL */
 	void *arg;
 	const volatile sig_atomic_t *interrupted;
 };
 
 /*
- * 0; -EINTR: the answer is made of the finished runs; or -errno and error. Call advise_free() in
+ * 0; -EINTR: the answer is made of the finished runs; or -errno and why. Call advise_free() in
  * every case.
  */
 int advise_run(const struct advise_env *env, const struct advise_query *query,
-	       struct advise_answer *out, struct lab_error *error);
+	       struct advise_answer *out, char why[BENCH_WHY_MAX]);
 void advise_free(struct advise_answer *answer);
 
 /* ---- parts of the search (query.c, rank.c, sweep.c) ---- */
@@ -170,13 +168,10 @@ struct advise_point *advise_point_of(const struct advise_query *query, struct ad
 /* Runs one sweep. -EINTR, or 0: an error is in the reason of the sweep. */
 int advise_sweep_run(const struct advise_env *env, const struct advise_query *query, double effort,
 		     struct advise_sweep *sweep);
-/* Sets a number of a load's configuration. */
-int advise_config_set(struct config *config, const char *key, unsigned value,
-		      struct lab_error *error);
 /* Runs one point of a sweep. */
 int advise_point_run(const struct advise_env *env, const struct advise_query *query,
 		     const struct advise_sweep *sweep, unsigned pending, double effort,
-		     struct advise_point *out, struct lab_error *error);
+		     struct advise_point *out, char why[BENCH_WHY_MAX]);
 
 /* ---- output (answer_text.c, answer_json.c) ---- */
 

@@ -64,7 +64,7 @@ static void put_query(FILE *f, const struct advise_query *q)
 	fprintf(f,
 		"\"topology\": \"%s\", \"nodes\": %u, \"threads\": [%u, %u], \"request\": %u"
 		", \"value\": %u, \"read_pct\": %u, \"pending_max\": %u",
-		advise_topologies[q->topology], q->nodes, q->threads_min, q->threads_max,
+		bench_msg_topologies[q->topology], q->nodes, q->threads_min, q->threads_max,
 		q->request, q->value, q->read_pct, q->pending_max);
 	if (q->latency_us > 0)
 		fprintf(f, ", \"latency_us\": %.6g", q->latency_us);
@@ -104,7 +104,8 @@ void advise_json(FILE *f, const struct advise_answer *a)
 		any && !a->result.candidate[0].late ? "true" : "false", a->runs);
 	fputs("\"profile\": ", f);
 	put_string(f, q->profile);
-	fprintf(f, ", \"preset\": \"%s\", \"seed\": %" PRIu64 ", ", q->preset, q->seed);
+	fprintf(f, ", \"preset\": \"%s\", \"seed\": %" PRIu64 ", ", load_presets[q->paper],
+		q->seed);
 	put_query(f, q);
 	fputs(",\n", f);
 	put_result(f, q, &a->result);

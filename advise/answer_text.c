@@ -32,7 +32,7 @@ static double less_pct(const struct advise_candidate *c, const struct advise_can
 static void print_figure(FILE *f, const struct advise_query *q, const struct advise_candidate *c)
 {
 	fprintf(f, "%.1f Gbps of values%s (%.2f M/s)", c->gbps_per_node,
-		q->topology == ADVISE_MM ? " at each node" : "", c->mops);
+		q->topology == BENCH_MSG_MM ? " at each node" : "", c->mops);
 }
 
 /* The candidates that are equal, or the distance of the next one. */
@@ -110,10 +110,10 @@ static void print_question(FILE *f, const struct advise_query *q)
 {
 	fputs("\nSimulated: ", f);
 	switch (q->topology) {
-	case ADVISE_M1:
+	case BENCH_MSG_M1:
 		fprintf(f, "%u client node%s, one server node", q->nodes, plural(q->nodes));
 		break;
-	case ADVISE_1M:
+	case BENCH_MSG_1M:
 		fprintf(f, "one client node, %u server node%s", q->nodes, plural(q->nodes));
 		break;
 	default:
@@ -127,8 +127,8 @@ static void print_question(FILE *f, const struct advise_query *q)
 	fprintf(f, ", requests of %u B, values of %u B, %u %% reads, %s,\n", q->request, q->value,
 		q->read_pct, q->profile);
 	fprintf(f, "messages sent %s, seed %" PRIu64,
-		!strcmp(q->preset, "paper") ? "one by one as in the message passing evaluation" :
-					      "as the library does",
+		q->paper ? "one by one as in the message passing evaluation" :
+			   "as the library does",
 		q->seed);
 	if (q->latency_us > 0)
 		fprintf(f, ", 99 of 100 within %g us", q->latency_us);
@@ -167,12 +167,12 @@ static void print_table(FILE *f, const struct advise_answer *a)
 	const struct advise_result *r = &a->result;
 
 	fprintf(f, "  %-*s %7s %5s %7s %7s %7s %8s %8s\n", NAME_WIDTH, "protocol", "threads", "QPs",
-		"pending", a->query.topology == ADVISE_MM ? "Gbps/n" : "Gbps", "M/s", "mean us",
+		"pending", a->query.topology == BENCH_MSG_MM ? "Gbps/n" : "Gbps", "M/s", "mean us",
 		"p99 us");
 	for (unsigned i = 0; i < r->n; i++)
 		print_row(f, &a->query, &r->candidate[i], &r->candidate[0]);
 	fprintf(f, "\nQPs: of a %s node; pending: outstanding requests on each.\n",
-		a->query.topology == ADVISE_MM ? "client and server" : "client");
+		a->query.topology == BENCH_MSG_MM ? "client and server" : "client");
 	if (a->query.read_pct > 0 && a->query.read_pct < 100)
 		fputs("Reads and writes were simulated apart; what they make together is "
 		      "calculated.\n",
@@ -197,9 +197,9 @@ static void print_qps(FILE *f, const struct advise_query *q, const struct advise
 
 	advise_qps(q, c->protocol, c->threads, qps);
 	fprintf(f, "  threads     %u on each client node\n", c->threads);
-	if (q->topology == ADVISE_MM)
+	if (q->topology == BENCH_MSG_MM)
 		fprintf(f, "  QPs         %u on each node", qps[0]);
-	else if (q->topology == ADVISE_M1)
+	else if (q->topology == BENCH_MSG_M1)
 		fprintf(f, "  QPs         %u on each client node, %u on the server node", qps[0],
 			qps[1]);
 	else

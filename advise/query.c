@@ -20,16 +20,9 @@
 #define FEW_PENDING   2u
 #define FEW_PROTOCOLS (1u << GN_MSG_READ | 1u << GN_MSG_WRITE_WRITE | 1u << GN_MSG_SEND_SEND)
 
-const char *const advise_topologies[] = {
-	[ADVISE_M1] = "M:1",
-	[ADVISE_1M] = "1:M",
-	[ADVISE_MM] = "M:M",
-	[ADVISE_TOPOLOGIES] = NULL,
-};
-
 unsigned advise_conns(const struct advise_query *q, unsigned threads)
 {
-	return q->nodes * threads * (q->topology == ADVISE_MM ? q->nodes - 1 : 1);
+	return q->nodes * threads * (q->topology == BENCH_MSG_MM ? q->nodes - 1 : 1);
 }
 
 /* UD needs one qp for each thread, whatever the number of peers. */
@@ -39,11 +32,11 @@ void advise_qps(const struct advise_query *q, enum gn_msg_protocol protocol, uns
 	const bool ud = protocol == GN_MSG_UD;
 
 	switch (q->topology) {
-	case ADVISE_M1:
+	case BENCH_MSG_M1:
 		out[0] = threads;
 		out[1] = ud ? threads : q->nodes * threads;
 		break;
-	case ADVISE_1M:
+	case BENCH_MSG_1M:
 		out[0] = ud ? threads : q->nodes * threads;
 		out[1] = threads;
 		break;
@@ -53,39 +46,41 @@ void advise_qps(const struct advise_query *q, enum gn_msg_protocol protocol, uns
 	}
 }
 
-int advise_check(const struct advise_query *q, struct lab_error *error)
+int advise_check(const struct advise_query *q, char why[BENCH_WHY_MAX])
 {
 	const unsigned conns = advise_conns(q, q->threads_max);
 
-	if (q->topology == ADVISE_MM && q->nodes < 2)
-		return lab_error(error, "--nodes %u: M:M needs two at least", q->nodes);
+	if (q->topology == BENCH_MSG_MM && q->nodes < 2)
+		return bench_refuse(why, "--nodes %u: M:M needs two at least", q->nodes);
 	if (conns > ADVISE_CONNS_MAX)
-		return lab_error(error,
-				 "--nodes %u with --threads %u are %u connections; %u can be "
-				 "simulated: take fewer nodes or threads",
-				 q->nodes, q->threads_max, conns, ADVISE_CONNS_MAX);
+		return bench_refuse(why,
+				    "--nodes %u with --threads %u are %u connections; %u can be "
+				    "simulated: take fewer nodes or threads",
+				    q->nodes, q->threads_max, conns, ADVISE_CONNS_MAX);
 	if (q->request > GN_MSG_BYTES_MAX || q->value > GN_MSG_BYTES_MAX)
-		return lab_error(error,
-				 "--%s %u is too large for every protocol: %u bytes at most, so "
-				 "split it",
-				 q->request > GN_MSG_BYTES_MAX ? "request" : "value",
-				 q->request > GN_MSG_BYTES_MAX ? q->request : q->value,
-				 GN_MSG_BYTES_MAX);
+		return bench_refuse(why,
+				    "--%s %u is too large for every protocol: %u bytes at most, so "
+				    "split it",
+				    q->request > GN_MSG_BYTES_MAX ? "request" : "value",
+				    q->request > GN_MSG_BYTES_MAX ? q->request : q->value,
+				    GN_MSG_BYTES_MAX);
 	if (q->read_pct < 100 && q->request + q->value > GN_MSG_BYTES_MAX)
-		return lab_error(error,
-				 "--request %u and --value %u are too large for a write by every "
-				 "protocol: %u bytes together at most",
-				 q->request, q->value, GN_MSG_BYTES_MAX);
+		return bench_refuse(
+			why,
+			"--request %u and --value %u are too large for a write by every "
+			"protocol: %u bytes together at most",
+			q->request, q->value, GN_MSG_BYTES_MAX);
 	if (q->read_pct < 100 && !(q->protocols & ~(1u << GN_MSG_READ)))
-		return lab_error(error,
-				 "--protocols READ cannot write, and --read is %u: name another, "
-				 "too",
-				 q->read_pct);
+		return bench_refuse(
+			why,
+			"--protocols READ cannot write, and --read is %u: name another, "
+			"too",
+			q->read_pct);
 	if ((uint64_t)conns * (q->request + q->value) > BUFFERS_BYTES)
-		return lab_error(error,
-				 "--value %u over %u connections is more than can be simulated: "
-				 "take fewer nodes or threads",
-				 q->value, conns);
+		return bench_refuse(why,
+				    "--value %u over %u connections is more than can be simulated: "
+				    "take fewer nodes or threads",
+				    q->value, conns);
 	return 0;
 }
 
@@ -118,9 +113,9 @@ static struct advise_variant *variant_add(const struct advise_query *q, struct a
 /* Drops the last variant if it cannot be simulated. */
 static void variant_keep_if_possible(const struct advise_variant *out, unsigned *n)
 {
-	struct lab_error error;
+	char why[BENCH_WHY_MAX];
 
-	if (out[*n - 1].query.nodes > ADVISE_NODES_MAX || advise_check(&out[*n - 1].query, &error))
+	if (out[*n - 1].query.nodes > ADVISE_NODES_MAX || advise_check(&out[*n - 1].query, why))
 		(*n)--;
 }
 
@@ -193,7 +188,7 @@ unsigned advise_variants(const struct advise_query *q, const struct advise_candi
 	unsigned n = 0;
 
 	variant_nodes(q, 2 * q->nodes, "twice", out, &n);
-	if (q->nodes / 2 > (q->topology == ADVISE_MM))
+	if (q->nodes / 2 > (q->topology == BENCH_MSG_MM))
 		variant_nodes(q, q->nodes / 2, "half", out, &n);
 	variant_threads(q, out, &n);
 	variant_value(q, out, &n);

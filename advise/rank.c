@@ -120,7 +120,7 @@ static bool candidate_make(const struct advise_query *q, const struct advise_swe
 		    c.pending + c.writer_pending < out->pending + out->writer_pending)
 			*out = c;
 	out->gbps = 8e-3 * out->mops * q->value;
-	out->gbps_per_node = out->gbps / (q->topology == ADVISE_MM ? q->nodes : 1);
+	out->gbps_per_node = out->gbps / (q->topology == BENCH_MSG_MM ? q->nodes : 1);
 	return true;
 }
 

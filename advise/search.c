@@ -27,7 +27,7 @@
 #define RPC_BATCH_MAX	   64u
 #define RPC_STEP	   4u
 #define RPC_HEAD	   40u /* bytes of a response header; a response fills whole cache lines */
-#define LINE		   64u
+#define CACHE_LINE	   64u
 
 enum task_kind { TASK_SWEEP, TASK_POINT, TASK_RPC };
 
@@ -63,37 +63,27 @@ struct search {
 static int task_run_rpc(const struct search *s, const struct task *task, struct advise_point *out)
 {
 	const struct advise_query *q = &s->answer->query;
-	const struct lab_setup setup = {
-		.profile = q->profile,
-		.card = q->profile,
-		.preset = "gannet",
-		.seed = q->seed,
-		.effort = task->effort,
-		.interrupted = s->env->interrupted,
+	const struct bench_rpc_opts opts = {
+		.load = {.provider = "sim",
+			 .profile = q->profile,
+			 .effort = task->effort,
+			 .seed = q->seed,
+			 .threads = RPC_SERVER_THREADS,
+			 .machines = q->nodes,
+			 .clients = q->threads_min,
+			 .batch = task->pending,
+			 .inflight = task->pending},
+		.mode = BENCH_RPC_HYBRID,
+		.request_bytes = q->request,
+		.result_bytes = q->value,
 	};
-	struct config config = {0};
-	struct lab_metrics metrics = {0};
-	struct lab_error error;
-	int rc = config_set(&config, "mode", "hybrid", &error);
+	struct load_result result;
+	const int rc = s->env->rpc(&opts, NULL, &result);
 
 	*out = (struct advise_point){.pending = task->pending};
-	if (!rc)
-		rc = advise_config_set(&config, "server_threads", RPC_SERVER_THREADS, &error);
-	if (!rc)
-		rc = advise_config_set(&config, "client_machines", q->nodes, &error);
-	if (!rc)
-		rc = advise_config_set(&config, "clients_per_machine", q->threads_min, &error);
-	if (!rc)
-		rc = advise_config_set(&config, "req", q->request, &error);
-	if (!rc)
-		rc = advise_config_set(&config, "resp", q->value, &error);
-	if (!rc)
-		rc = advise_config_set(&config, "batch", task->pending, &error);
-	if (!rc)
-		rc = s->env->rpc(&setup, &config, &metrics, &error);
-	if (!rc && lab_metric_get(&metrics, "mops") && lab_metric_get(&metrics, "p99_us")) {
-		out->mops = *lab_metric_get(&metrics, "mops");
-		out->p99_us = *lab_metric_get(&metrics, "p99_us");
+	if (!rc) {
+		out->mops = result.mops;
+		out->p99_us = 1e-3 * result.run.p99_ns;
 	}
 	return rc && *s->env->interrupted ? -EINTR : 0;
 }
@@ -104,7 +94,7 @@ static int task_run(void *arg, unsigned i, void *result)
 	const struct task *task = &s->task[i];
 	const struct advise_query *q = &s->answer->query;
 	union outcome *out = result;
-	struct lab_error error;
+	char why[BENCH_WHY_MAX];
 	int rc;
 
 	memset(out, 0, sizeof(*out));
@@ -114,7 +104,7 @@ static int task_run(void *arg, unsigned i, void *result)
 		return advise_sweep_run(s->env, q, task->effort, &out->sweep);
 	case TASK_POINT:
 		rc = advise_point_run(s->env, q, &s->answer->sweeps[task->sweep], task->pending,
-				      task->effort, &out->point, &error);
+				      task->effort, &out->point, why);
 		return rc == -EINTR ? rc : 0;
 	default:
 		return task_run_rpc(s, task, &out->point);
@@ -172,7 +162,7 @@ static void search_add_sweeps(struct search *s, unsigned first, double effort)
 {
 	for (unsigned i = first; i < s->answer->n_sweeps; i++) {
 		const struct advise_sweep *l = &s->answer->sweeps[i];
-		const uint64_t nodes = s->answer->query.topology == ADVISE_MM ? l->nodes : 1;
+		const uint64_t nodes = s->answer->query.topology == BENCH_MSG_MM ? l->nodes : 1;
 
 		search_add_task(
 			s, (struct task){.kind = TASK_SWEEP,
@@ -293,7 +283,7 @@ static bool rpc_is_quick(const struct search *s)
 {
 	const struct advise_query *q = &s->answer->query;
 
-	return s->env->rpc && q->topology == ADVISE_M1 && q->threads_min == q->threads_max &&
+	return s->env->rpc && q->topology == BENCH_MSG_M1 && q->threads_min == q->threads_max &&
 	       q->nodes * q->threads_min <= RPC_CLIENTS_MAX && q->value <= RPC_VALUE_MAX;
 }
 
@@ -313,7 +303,8 @@ static void search_choose_batch(struct search *s)
 	const struct advise_candidate *c = &s->answer->result.candidate[0];
 	double most = 0;
 
-	rpc->fetch_bytes = (q->value + RPC_HEAD + LINE - 1) / LINE * LINE - RPC_HEAD;
+	rpc->fetch_bytes =
+		(q->value + RPC_HEAD + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE - RPC_HEAD;
 	rpc->batch = s->answer->result.n && !c->impossible ? c->pending : 1;
 	for (unsigned pass = 0; pass < 2; pass++) {
 		for (unsigned b = 1; b <= RPC_BATCH_MAX; b *= RPC_STEP) {
@@ -407,20 +398,20 @@ static int search_run(struct search *s)
 }
 
 int advise_run(const struct advise_env *env, const struct advise_query *query,
-	       struct advise_answer *out, struct lab_error *error)
+	       struct advise_answer *out, char why[BENCH_WHY_MAX])
 {
 	struct search *s;
 	int rc;
 
 	*out = (struct advise_answer){.query = *query};
-	rc = advise_check(query, error);
+	rc = advise_check(query, why);
 	if (rc)
 		return rc;
 	s = calloc(1, sizeof(*s));
 	out->sweeps = calloc(ADVISE_SWEEPS_MAX, sizeof(out->sweeps[0]));
 	if (!s || !out->sweeps) {
 		free(s);
-		lab_error(error, "no memory for the simulations' results");
+		bench_refuse(why, "no memory for the simulations' results");
 		return -ENOMEM;
 	}
 	s->env = env;
@@ -429,10 +420,10 @@ int advise_run(const struct advise_env *env, const struct advise_query *query,
 	free(s);
 	out->unfinished = rc == -EINTR;
 	if (rc && rc != -EINTR)
-		lab_error(error, "the worker processes: %s", strerror(-rc));
+		bench_refuse(why, "the worker processes: %s", strerror(-rc));
 	if (!rc && (!out->result.n || out->result.candidate[0].impossible)) {
-		lab_error(error, "no protocol can be simulated there: %.120s",
-			  out->result.n ? out->result.candidate[0].impossible : "none fits");
+		bench_refuse(why, "no protocol can be simulated there: %.120s",
+			     out->result.n ? out->result.candidate[0].impossible : "none fits");
 		rc = -EIO;
 	}
 	return rc;

@@ -18,70 +18,39 @@
 #define RUN_OPS		   60000.0 /* of a run with effort 1, … */
 #define RUN_BYTES	   6.4e7   /* … or fewer: with so many bytes of values */
 
-static const char *const topologies[ADVISE_TOPOLOGIES] = {"m1", "1m", "mm"};
-
-int advise_config_set(struct config *config, const char *key, unsigned value,
-		      struct lab_error *error)
-{
-	char text[16];
-
-	snprintf(text, sizeof(text), "%u", value);
-	return config_set(config, key, text, error);
-}
-
-static int point_config(const struct advise_query *q, const struct advise_sweep *l,
-			unsigned pending, struct config *config, struct lab_error *error)
-{
-	const struct {
-		const char *key;
-		unsigned value;
-	} numbers[] = {
-		{"nodes", l->nodes},
-		{"threads", l->threads},
-		{"pending", pending},
-		{"key", l->writes ? q->request + l->value : q->request},
-		{"value", l->writes ? WRITE_REPLY_BYTES : l->value},
-	};
-	int rc = config_set(config, "topology", topologies[q->topology], error);
-
-	if (!rc)
-		rc = config_set(config, "protocol", gn_msg_protocol_str(l->protocol), error);
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && !rc; i++)
-		rc = advise_config_set(config, numbers[i].key, numbers[i].value, error);
-	return rc;
-}
-
 int advise_point_run(const struct advise_env *env, const struct advise_query *q,
 		     const struct advise_sweep *l, unsigned pending, double effort,
-		     struct advise_point *out, struct lab_error *error)
+		     struct advise_point *out, char why[BENCH_WHY_MAX])
 {
-	const struct lab_setup setup = {
-		.profile = q->profile,
-		.card = q->profile,
-		.preset = q->preset,
-		.seed = q->seed,
-		.effort = effort,
-		.interrupted = env->interrupted,
+	const struct bench_msg_opts opts = {
+		.load = {.provider = "sim",
+			 .profile = q->profile,
+			 .effort = effort,
+			 .paper = q->paper,
+			 .seed = q->seed},
+		.protocol = l->protocol,
+		.topology = q->topology,
+		.nodes = l->nodes,
+		.threads = l->threads,
+		.pending = pending,
+		.request_bytes = l->writes ? q->request + l->value : q->request,
+		.value_bytes = l->writes ? WRITE_REPLY_BYTES : l->value,
 	};
-	const double *mops, *mean, *p99;
-	struct config config = {0};
-	struct lab_metrics metrics = {0};
-	int rc = point_config(q, l, pending, &config, error);
+	struct bench_msg_result result;
+	int rc = bench_msg_check(&opts, why);
 
-	if (!rc)
-		rc = env->msg(&setup, &config, &metrics, error);
 	if (rc)
-		return *env->interrupted ? -EINTR : rc;
-	mops = lab_metric_get(&metrics, "mops");
-	mean = lab_metric_get(&metrics, "latency_us_mean");
-	p99 = lab_metric_get(&metrics, "p99_us");
-	if (!mops || !mean || !p99 || !(*mops > 0))
-		return lab_error(error, "the run has ended without a result");
+		return rc;
+	rc = env->msg(&opts, NULL, &result);
+	if (*env->interrupted && rc)
+		return -EINTR;
+	if (rc || !(result.mops > 0))
+		return bench_refuse(why, "%s", rc ? result.error : "no requests were answered");
 	*out = (struct advise_point){
 		.pending = pending,
-		.mops = *mops,
-		.mean_us = *mean,
-		.p99_us = *p99,
+		.mops = result.mops,
+		.mean_us = result.latency_us_mean,
+		.p99_us = result.p99_us,
 		.effort = effort,
 	};
 	return 0;
@@ -139,15 +108,15 @@ static double sweep_effort_at(const struct sweep_run *c, unsigned pending)
 static int sweep_run_at(const struct sweep_run *c, unsigned pending)
 {
 	struct advise_point point;
-	struct lab_error error = {""};
+	char why[BENCH_WHY_MAX] = "";
 	int rc = advise_point_run(c->env, c->query, c->sweep, pending, sweep_effort_at(c, pending),
-				  &point, &error);
+				  &point, why);
 
 	if (rc == -EINTR)
 		return rc;
 	if (rc) {
 		snprintf(c->sweep->reason, sizeof(c->sweep->reason), "%.*s",
-			 (int)sizeof(c->sweep->reason) - 1, error.text);
+			 (int)sizeof(c->sweep->reason) - 1, why);
 		return 1;
 	}
 	sweep_insert(c->sweep, &point);

@@ -5,7 +5,8 @@
  * A run is two processes on two cores: the caller's measures, a second one that it spawns is the
  * peer. Each benchmark runs next to its limit: latencies next to a bare ping-pong of two cache
  * lines, copies next to memcpy, in short blocks that take turns, because what a machine can do
- * changes from second to second. One thread at a time.
+ * changes from second to second. One thread at a time. Or it is the same two programs on two
+ * simulated machines, where there are no limits.
  */
 #ifndef GN_BENCH_H
 #define GN_BENCH_H
@@ -49,8 +50,9 @@ extern const char *const bench_ops[BENCH_OPS + 1]; /* names, to a NULL */
 #define BENCH_CPUS_MAX	    1024 /* as many as a cpu_set_t holds */
 
 struct bench_opts {
-	char provider[80]; /* for gn_fabric_open() */
-	char host[128];	   /* where the peer listens, unless the provider is shm */
+	char provider[80];   /* for gn_fabric_open() */
+	char host[128];	     /* where the peer listens over verbs; else empty */
+	const char *profile; /* of simulated machines; NULL: processes */
 	enum bench_op op;
 	uint32_t size_bytes;
 	uint32_t depth; /* requests of a chain; messages in flight */
@@ -102,6 +104,12 @@ struct bench_machine {
 };
 void bench_machine_get(struct bench_machine *out);
 
+/* Why something cannot be run: one line without a newline. */
+#define BENCH_WHY_MAX 512u
+/* Returns -EINVAL, for the caller to return in turn. */
+int bench_refuse(char why[BENCH_WHY_MAX], const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+
 /* machine may be NULL. */
 void bench_print_json(FILE *f, const struct bench_opts *opts, const struct bench_result *result,
 		      const struct bench_machine *machine);
@@ -151,8 +159,5 @@ int bench_spawn_words(const char *const *words, int out_fd, int *pid);
 /* Any program that is found in PATH, with the descriptor fd as BENCH_PEER_FD. */
 int bench_spawn_file(const char *file, char *const *argv, int fd, int *pid);
 int bench_die_with_parent(const char *parent);
-
-/* The second process of a run, spawned as "--bench-peer". Returns its exit status. */
-int bench_peer_main(void);
 
 #endif

@@ -9,7 +9,7 @@
 #include "load.h"
 
 #define STACK_BYTES (128u * 1024u)
-#define LIMIT_NS    20000000000ull /* of virtual time: something hangs */
+#define LIMIT_NS    100000000000ull /* of virtual time: something hangs */
 #define NAP_US	    20u		   /* between two looks at what others have got ready */
 #define START_US    50u
 #define SCATTER_NS  5000u /* threads of real machines do not begin at one instant either */
@@ -71,7 +71,7 @@ struct measurement {
 	unsigned nodes;
 	uint64_t events;
 	double wall_seconds;
-	uint64_t *requests; /* of each node */
+	struct gn_sim_stats *stats; /* of each node */
 };
 
 static double wall_now(void)
@@ -80,6 +80,18 @@ static double wall_now(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+/* Struct gn_sim_stats is nothing but counters. */
+static void subtract_stats(struct gn_sim_stats *from, const struct gn_sim_stats *what)
+{
+	uint64_t a[sizeof(*from) / sizeof(uint64_t)], b[sizeof(*from) / sizeof(uint64_t)];
+
+	memcpy(a, from, sizeof(a));
+	memcpy(b, what, sizeof(b));
+	for (size_t i = 0; i < sizeof(a) / sizeof(a[0]); i++)
+		a[i] -= b[i];
+	memcpy(from, a, sizeof(a));
 }
 
 /* At the beginning and at the end: what remains is the difference. */
@@ -91,7 +103,8 @@ static void note_phase(struct load_run *run)
 		struct gn_sim_stats stats = {.size = sizeof(stats)};
 
 		gn_sim_node_stats(m->sim, i, &stats);
-		m->requests[i] = stats.requests - m->requests[i];
+		subtract_stats(&stats, &m->stats[i]);
+		m->stats[i] = stats;
 	}
 	m->events = gn_sim_events(m->sim) - m->events;
 	m->wall_seconds = wall_now() - m->wall_seconds;
@@ -127,10 +140,12 @@ static void take_result(const struct load_run *run, const struct measurement *m,
 	const uint64_t ops = run->end_ops - run->begin_ops, ns = run->end_ns - run->begin_ns;
 	const uint64_t begun = run->life.ops ? run->life.ops : run->ops;
 	const struct gn_hist *hist = &run->tally[0].group_ns;
-	uint64_t requests = 0;
+	uint64_t requests = 0, misses = 0;
 
-	for (unsigned i = 1; i < m->nodes; i++)
-		requests += m->requests[i];
+	for (unsigned i = 0; i < m->nodes; i++) {
+		requests += m->stats[i].requests;
+		misses += m->stats[i].cache_misses;
+	}
 	out->sums = run->tally[0].sums;
 	out->sums.repeats += run->life.repeats;
 	out->run.ops = ops;
@@ -143,8 +158,10 @@ static void take_result(const struct load_run *run, const struct measurement *m,
 		out->run.p99_ns = (double)gn_hist_percentile(hist, 99);
 		out->run.p999_ns = (double)gn_hist_percentile(hist, 99.9);
 	}
-	out->server_wrs = per_op(m->requests[0], ops);
-	out->client_wrs = per_op(requests, ops);
+	out->server_wrs = per_op(m->stats[0].requests, ops);
+	out->client_wrs = per_op(requests - m->stats[0].requests, ops);
+	out->misses = per_op(misses, requests);
+	out->served_misses = per_op(m->stats[0].inbound_misses, m->stats[0].inbound);
 	out->round_trips = out->server_wrs + out->client_wrs;
 	out->doorbells = per_op(run->life.doorbells, begun);
 	out->cqes = per_op(run->life.cqes, begun);
@@ -191,6 +208,7 @@ static int simulate(struct load_run *run, const struct load_kind *kind,
 		.nodes = m->nodes,
 		.stack_bytes = STACK_BYTES,
 		.limit_ns = LIMIT_NS,
+		.interrupted = run->interrupted,
 	};
 	int rc = gn_sim_create(&opts, &m->sim);
 
@@ -220,15 +238,15 @@ int load_simulate(struct load_run *run, const struct load_kind *kind,
 	for (unsigned i = 0; i < n; i++)
 		if (places[i].node >= m.nodes)
 			m.nodes = places[i].node + 1;
-	m.requests = calloc(m.nodes, sizeof(*m.requests));
+	m.stats = calloc(m.nodes, sizeof(*m.stats));
 	run->simulated = true;
 	run->interrupted = bench_stop_flag();
-	if (procs && m.requests)
+	if (procs && m.stats)
 		rc = simulate(run, kind, places, n, procs, &m, out);
 	else
 		load_fail(run, rc, "no memory for a cluster of %u machines", m.nodes);
 	memcpy(out->error, run->error, sizeof(out->error));
-	free(m.requests);
+	free(m.stats);
 	free(procs);
 	free(run);
 	return rc;

@@ -15,8 +15,8 @@ struct initiator {
 	struct count_client base;
 	struct side ours, theirs;
 	struct shared *shared;
-	struct gn_sge sge[BENCH_DEPTH_MAX];
-	struct gn_wr wr[BENCH_DEPTH_MAX];
+	char addr[32];
+	struct chain chain;
 	bool done; /* without a completion */
 };
 
@@ -30,13 +30,13 @@ static int submit(void *arg)
 {
 	struct initiator *in = arg;
 
-	return gn_post_send(in->ours.qp, in->wr, NULL);
+	return gn_post_send(in->ours.qp, in->chain.wr, NULL);
 }
 
 static int submit_one(void *arg)
 {
 	struct initiator *in = arg;
-	const int rc = gn_post_one(in->ours.qp, in->wr);
+	const int rc = gn_post_one(in->ours.qp, in->chain.wr);
 
 	in->done = rc == 1;
 	return rc < 0 ? rc : 0;
@@ -69,7 +69,8 @@ static int check(struct count_client *base)
 	if (bench_traits[in->ours.opts.op].kind == BENCH_ATOMIC)
 		return 0;
 	for (uint32_t i = 0; i < base->batch; i++)
-		if (memcmp(in->sge[i].addr, in->theirs.exposed + in->wr[i].to.remote.offset,
+		if (memcmp(in->chain.sge[i].addr,
+			   in->theirs.exposed + in->chain.wr[i].to.remote.offset,
 			   in->ours.opts.size_bytes))
 			return -EBADMSG;
 	return 0;
@@ -89,38 +90,36 @@ static int meet(struct initiator *in)
 	struct gn_thread *thread;
 	int rc = side_publish(&in->theirs, in->shared);
 
+	snprintf(in->addr, sizeof(in->addr), "shm:bench-%d", getpid());
 	if (!rc)
-		rc = side_listen(&in->theirs, in->shared);
+		rc = side_listen(&in->theirs, in->addr);
 	if (!rc)
 		rc = gn_thread_start("accept", accept_main, in, &thread);
 	if (rc)
 		return rc;
-	rc = side_connect(&in->ours, in->shared);
+	rc = side_connect(&in->ours, in->addr);
 	gn_thread_join(thread);
 	return rc ? rc : side_meet(&in->ours, in->shared);
 }
 
-static void make_chain(struct initiator *in)
+static int make_chain(struct initiator *in)
 {
 	const struct bench_opts *o = &in->ours.opts;
 	const uint32_t n = in->base.batch, stride = in->ours.plan.stride;
-	const enum gn_op ops[] = {[BENCH_WRITE] = GN_OP_WRITE,
-				  [BENCH_READ] = GN_OP_READ,
-				  [BENCH_CAS] = GN_OP_CAS,
-				  [BENCH_FAA] = GN_OP_FAA};
+	const int rc = chain_create(&in->chain, n, o, gn_mr_lkey(in->ours.local_mr), 0);
 
 	slots_fill(o->op == BENCH_READ ? in->theirs.exposed : in->ours.local, in->ours.plan.slots,
 		   stride, o->size_bytes, o->seed);
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n && !rc; i++) {
 		const uint64_t at = (uint64_t)(i % in->ours.plan.slots) * stride;
 
-		in->sge[i] = (struct gn_sge){in->ours.local + at, o->size_bytes,
-					     gn_mr_lkey(in->ours.local_mr)};
-		gn_wr_rdma(&in->wr[i], ops[o->op], i, &in->sge[i], &in->ours.remote, at,
-			   i + 1 == n ? GN_SIGNALED : 0);
-		if (i)
-			in->wr[i - 1].next = &in->wr[i];
+		in->chain.sge[i].addr = in->ours.local + at;
+		in->chain.wr[i].to.remote.key = in->ours.remote.key;
+		in->chain.wr[i].to.remote.offset = in->ours.remote.offset + at;
 	}
+	if (!rc)
+		in->chain.wr[n - 1].flags = GN_SIGNALED;
+	return rc;
 }
 
 int count_fabric_main(struct count_page *page)
@@ -136,15 +135,16 @@ int count_fabric_main(struct count_page *page)
 					 .collect = page->opts.post_one ? collect_one : collect,
 					 .check = check};
 	in->shared = aligned_alloc(_Alignof(struct shared), sizeof(*in->shared));
-	rc = in->shared ? side_open(&in->ours, INITIATOR, &page->opts.fabric) : -ENOMEM;
+	rc = in->shared ? side_open(&in->ours, INITIATOR, &page->opts.fabric, NULL) : -ENOMEM;
 	if (!rc)
-		rc = side_open(&in->theirs, PEER, &page->opts.fabric);
+		rc = side_open(&in->theirs, PEER, &page->opts.fabric, NULL);
 	if (!rc)
 		rc = meet(in);
-	if (!rc) {
-		make_chain(in);
+	if (!rc)
+		rc = make_chain(in);
+	if (!rc)
 		rc = count_alone(&in->base, page);
-	}
+	chain_destroy(&in->chain);
 	side_close(&in->ours);
 	side_close(&in->theirs);
 	free(in->shared);

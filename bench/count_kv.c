@@ -46,7 +46,7 @@ static int kv_start(struct count_server *base)
 	struct store_server *s = (struct store_server *)base;
 	const struct bench_kv_opts *o = s->opts;
 	const struct gn_kv_server_opts opts = {.size = sizeof(opts),
-					       .memory = kv_memory(o),
+					       .memory = bench_kv_memory(o),
 					       .bypass = o->mode == BENCH_KV_BYPASS,
 					       .rpc = {.flags = GN_RPC_POLLED,
 						       .max_slots = kv_slots(o),
@@ -192,7 +192,7 @@ static int kv_set_up(struct user *u, const char *addr)
 static int count_local(struct count_page *page)
 {
 	const struct gn_kv_store_opts store = {.size = sizeof(store),
-					       .memory = kv_memory(&page->opts.kv)};
+					       .memory = bench_kv_memory(&page->opts.kv)};
 	struct user u = {.base = {.batch = page->opts.kv.load.batch,
 				  .prepare = kv_prepare,
 				  .submit = submit_local,

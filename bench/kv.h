@@ -30,7 +30,7 @@ struct bench_kv_opts {
 	uint32_t key_bytes, value_bytes;
 	double get_percent;
 	double zipf;	 /* 0: uniform */
-	uint64_t memory; /* of the store; 0: enough for all keys */
+	uint64_t memory; /* of all servers together; 0: enough for all keys */
 	/*
 	 * Simulated. One server has a partition for each of its threads. Or (split) each thread is
 	 * a server of one partition; a client draws a server for each batch, or has one (fixed).
@@ -49,6 +49,9 @@ struct bench_kv_result {
 };
 
 extern const struct load_kind load_kv;
+
+/* Of each server: its part of opts->memory, or enough for all keys, whatever holds them. */
+uint64_t bench_kv_memory(const struct bench_kv_opts *opts);
 
 /* As bench_rpc_run(). */
 int bench_kv_run(const struct bench_kv_opts *opts, bench_progress_fn *progress,

@@ -17,11 +17,12 @@ struct kv_run {
 	uint64_t stored[LOAD_SERVERS_MAX]; /* keys of each server */
 };
 
-/* Of the store: enough for all keys, whatever holds them (kv_server.c). */
-uint64_t kv_memory(const struct bench_kv_opts *opts);
 /* Of a connection: messages under way, and how long they may be. */
 uint32_t kv_slots(const struct bench_kv_opts *opts);
 uint32_t kv_slot_bytes(const struct bench_kv_opts *opts);
+
+/* Why there is no store, and which options to change. Returns rc. */
+int kv_no_store(const struct bench_kv_opts *opts, int rc, char why[LOAD_ERROR_MAX]);
 
 /* ---- operations (kv_ops.c) ---- */
 

@@ -25,7 +25,10 @@ static int fill_some(void *arg, struct gn_kv_op *ops, unsigned n)
 
 int kv_local_create(const struct bench_kv_opts *opts, struct kv_local **out)
 {
-	const struct gn_kv_store_opts store = {.size = sizeof(store), .memory = kv_memory(opts)};
+	const uint64_t memory = bench_kv_memory(opts);
+	const struct gn_kv_store_opts store = {
+		.size = sizeof(store),
+		.memory = memory < GN_KV_MEMORY_MAX ? memory : GN_KV_MEMORY_MAX};
 	struct kv_local *l = calloc(1, sizeof(*l));
 	char why[KV_WHY_MAX];
 	int rc;

@@ -52,10 +52,11 @@ static int measure_beside(struct procs *procs, bench_progress_fn *progress,
 	struct load local = {.run = kv_local_run, .share = SHARE};
 	struct comparison compared;
 	struct kv_local *store;
+	char why[LOAD_ERROR_MAX];
 	int rc = kv_local_create(o, &store);
 
 	if (rc)
-		return load_check(procs->run, rc, "a store without calls");
+		return load_fail(procs->run, kv_no_store(o, rc, why), "%s", why);
 	local.arg = store;
 	rc = procs_measure(procs, line ? &held : &local, line ? &local : NULL, progress, &r->calls,
 			   &compared);
@@ -118,11 +119,8 @@ static int run_local(const struct bench_kv_opts *o, bench_progress_fn *progress,
 	if (rc)
 		gn_log(GN_LOG_WARN, "cannot run on one cpu only: %s", gn_strerror(rc));
 	rc = kv_local_create(o, &local);
-	if (rc) {
-		snprintf(out->calls.error, sizeof(out->calls.error), "a store: %s",
-			 gn_strerror(rc));
-		return rc;
-	}
+	if (rc)
+		return kv_no_store(o, rc, out->calls.error);
 	own.arg = local;
 	rc = blocks_run(&pair, &own, NULL, NULL, progress, &out->calls.run, &compared);
 	kv_local_stats(local, &stats, &out->calls.sums);

@@ -27,18 +27,31 @@ static uint32_t servers_of(const struct bench_kv_opts *o)
 	return o->split ? o->load.threads : 1;
 }
 
-uint64_t kv_memory(const struct bench_kv_opts *o)
+uint64_t bench_kv_memory(const struct bench_kv_opts *o)
 {
 	const uint64_t pair = (uint64_t)o->key_bytes + o->value_bytes;
 	const uint32_t n = servers_of(o);
 
 	if (o->memory)
-		return o->memory;
+		return o->memory / n;
 	if (o->load.profile)
 		return SIM_TIMES * (pair + ENTRY_BYTES) * (o->keys / n) +
 		       (uint64_t)(o->load.threads / n) * MEMORY_SIM;
 	return MEMORY_LEAST * (uint64_t)o->load.threads +
 	       (uint64_t)((double)((pair + MEMORY_EACH) * o->keys) * MEMORY_SLACK);
+}
+
+int kv_no_store(const struct bench_kv_opts *o, int rc, char why[LOAD_ERROR_MAX])
+{
+	if (rc == -ENOMEM)
+		snprintf(
+			why, LOAD_ERROR_MAX,
+			"there is not enough memory for a store of %llu MiB: take fewer --keys, or "
+			"set --memory",
+			(unsigned long long)bench_kv_memory(o) >> 20);
+	else
+		snprintf(why, LOAD_ERROR_MAX, "a store: %s", gn_strerror(rc));
+	return rc;
 }
 
 uint32_t kv_slots(const struct bench_kv_opts *o)
@@ -65,7 +78,7 @@ void kv_server_opts(const struct bench_kv_opts *o, struct gn_kv_server_opts *out
 	*out = (struct gn_kv_server_opts){
 		.size = sizeof(*out),
 		.threads = o->load.threads / servers_of(o),
-		.memory = kv_memory(o),
+		.memory = bench_kv_memory(o),
 		.bypass = o->mode == BENCH_KV_BYPASS,
 		.rpc = {.max_request = kv_slot_bytes(o), .max_result = kv_slot_bytes(o)}};
 	if (o->load.paper) {
@@ -120,10 +133,13 @@ static int kv_listen_at(void *arg, const char *addr)
 	struct kv_server *s = arg;
 	struct kv_run *run = (struct kv_run *)s->proc->run; /* which begins with it */
 	struct gn_kv_server_opts opts;
+	char why[LOAD_ERROR_MAX];
 	int rc;
 
 	kv_server_opts(&run->opts, &opts);
 	rc = gn_kv_server_create(s->proc->fabric, addr, &opts, &s->kv);
+	if (rc == -ENOMEM)
+		load_fail(&run->load, kv_no_store(&run->opts, rc, why), "%s", why);
 	if (!rc)
 		rc = gn_rpc_server_handle(gn_kv_server_rpc(s->kv), METHOD_HOLD, hold_answer,
 					  &run->load.pair);

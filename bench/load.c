@@ -13,6 +13,16 @@ const char *const load_presets[] = {"gannet", "paper", NULL};
 
 /* ---- failing ---- */
 
+int bench_refuse(char why[BENCH_WHY_MAX], const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(why, BENCH_WHY_MAX, fmt, args);
+	va_end(args);
+	return -EINVAL;
+}
+
 int load_fail(struct load_run *run, int rc, const char *fmt, ...)
 {
 	va_list args;
@@ -79,6 +89,29 @@ void load_serve(struct load_proc *proc, struct gn_rpc_server *rpc)
 {
 	while (!proc->served(proc, rpc))
 		gn_sleep_us(proc->nap_us);
+}
+
+#define EAGER_US    200u /* of spinning between orders; then a server looks now and then */
+#define LOOK_US	    1000u
+#define SIM_LOOK_US 20u
+
+uint64_t load_next_order(struct load_proc *proc, uint64_t last)
+{
+	const struct shared *shared = &proc->run->pair;
+	const bool spins = !proc->run->simulated && shared->opts.cpus[0] != shared->opts.cpus[1];
+	const uint64_t eager_ns = gn_deadline_us(EAGER_US);
+	uint64_t word;
+
+	/* Pairs with the release in pair_order(). */
+	while ((word = __atomic_load_n(&shared->order, __ATOMIC_ACQUIRE)) == last) {
+		if (proc->served(proc, NULL))
+			return ORDER_QUIT;
+		if (spins && gn_now_ns() < eager_ns)
+			spin_pause();
+		else
+			gn_sleep_us(proc->run->simulated ? SIM_LOOK_US : LOOK_US);
+	}
+	return word;
 }
 
 void load_work(uint64_t ns)
@@ -219,6 +252,7 @@ static void begin_phase(struct load_run *run, enum load_phase phase)
 	run->mark(run);
 }
 
+/* took_ns: now_ns, if it is not known when they began. */
 static void count_phase(struct load_run *run, uint64_t n, uint64_t now_ns, uint64_t took_ns)
 {
 	const struct load_length *l = &run->length;
@@ -236,7 +270,8 @@ static void count_phase(struct load_run *run, uint64_t n, uint64_t now_ns, uint6
 	} else if (run->phase == LOAD_MEASURED) {
 		ops = run->ops - run->begin_ops;
 		ns = now_ns - run->begin_ns;
-		gn_hist_add(&run->tally[0].group_ns, took_ns, n);
+		if (took_ns != now_ns)
+			gn_hist_add(&run->tally[0].group_ns, took_ns, n);
 		if ((ops < l->min_ops || ns < l->min_ns) && ops < l->max_ops && ns < l->max_ns)
 			return;
 		run->end_ns = now_ns;
@@ -251,7 +286,7 @@ static void look_at_phase(struct load_client *c, unsigned n, uint64_t began_ns)
 
 	c->own.ops += n;
 	c->own.late += c->limit_ns && took_ns > c->limit_ns ? n : 0;
-	c->own.below_7us += took_ns < BELOW_NS ? n : 0;
+	c->own.below_7us += began_ns && took_ns < BELOW_NS ? n : 0;
 	count_phase(c->run, n, now_ns, took_ns);
 	c->stops = c->run->phase == LOAD_OVER;
 	if (*c->interrupted)
@@ -314,6 +349,8 @@ void load_result_init(struct load_result *r)
 		.batch_fill = NAN,
 		.batch = NAN,
 		.server_cpu_percent = NAN,
+		.misses = NAN,
+		.served_misses = NAN,
 		.wall_seconds = NAN,
 	};
 }
@@ -361,6 +398,8 @@ void load_sheet_result(struct bench_sheet *s, const struct load_result *r)
 	sheet_number(s, "client_wrs_per_call", r->client_wrs, 4);
 	sheet_number(s, "round_trips_per_call", r->round_trips, 6);
 	sheet_number(s, "doorbells_per_call", r->doorbells, 4);
+	sheet_number(s, "fetches_per_call",
+		     none + (sums->calls ? (double)sums->fetches / (double)sums->calls : 0), 6);
 	sheet_number(s, "fetches", none + (double)sums->fetches, 0);
 	sheet_number(s, "failed_fetches", none + (double)sums->failed_fetches, 0);
 	sheet_number(s, "second_reads", none + (double)sums->second_reads, 0);

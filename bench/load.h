@@ -99,6 +99,9 @@ struct load_proc;
 struct load_kind {
 	const char *name;
 	bool one_ctx; /* the papers' way: servers have the context of their process, too */
+	/* What the servers and clients of a process share: proc->state. May be NULL. */
+	int (*proc_open)(struct load_proc *proc);
+	void (*proc_close)(struct load_proc *proc);
 	/* A server from its beginning to its end: load_listen(), load_serve(). */
 	int (*serve)(struct load_proc *proc, uint32_t number);
 	/* A client; its struct begins with struct load_client. */
@@ -173,10 +176,12 @@ struct load_proc {
 	void (*listens)(struct load_proc *proc, uint32_t number, int rc);
 	/* Is there nobody left to be served? rpc: whose counters to note, or NULL. */
 	bool (*served)(struct load_proc *proc, struct gn_rpc_server *rpc);
-	uint64_t nap_us; /* between two looks at that */
+	uint64_t nap_us;   /* between two looks at that */
+	struct pair *pair; /* the parent and server 0; else NULL */
 	/* Set by load_program(). */
 	struct gn_fabric *fabric;
 	struct gn_ctx *ctx; /* the papers have one to a process; else NULL */
+	void *state;	    /* the kind's own */
 };
 
 struct load_client {
@@ -227,6 +232,9 @@ void load_server_addr(const struct load_run *run, uint32_t number, char out[LOAD
 /* Returns when the server is not needed any more. rpc: whose counters to note. */
 void load_serve(struct load_proc *proc, struct gn_rpc_server *rpc);
 
+/* A server's: waits for another order than the last. ORDER_QUIT: it is not needed any more. */
+uint64_t load_next_order(struct load_proc *proc, uint64_t last);
+
 /* Compute for so long. */
 void load_work(uint64_t ns);
 
@@ -241,7 +249,7 @@ static inline bool load_stops(const struct load_client *c)
 	return unlikely(c->stops || load_gives_up(c));
 }
 
-/* When an operation begins: to be handed to load_done(). */
+/* When an operation begins: to be handed to load_done(). 0: its time is not known. */
 static inline uint64_t load_stamp(const struct load_client *c)
 {
 	return c->run->simulated ? gn_now_ns() : 0;
@@ -285,8 +293,10 @@ struct load_result {
 	double limit_ratio; /* of the speed of the limit, with several operations under way */
 	double server_wrs, client_wrs, round_trips, doorbells, cqes; /* per operation */
 	double batch_fill;					     /* operations in a message */
-	double batch;		     /* that clients chose, on average */
-	double server_cpu_percent;   /* of one core */
+	double batch;		   /* that clients chose, on average */
+	double server_cpu_percent; /* of one core */
+	/* Simulated: of a request in the caches of all cards; of one that node 0 served. */
+	double misses, served_misses;
 	uint64_t events, trace_hash; /* simulated */
 	double wall_seconds;	     /* simulated: that it took */
 	char error[LOAD_ERROR_MAX];  /* why there is no result */

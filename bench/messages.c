@@ -344,23 +344,25 @@ static int pump(struct messages *m, uint64_t number, uint32_t window)
 	return 0;
 }
 
-int messages_run(void *arg, uint64_t block_ns, struct block *out)
+uint64_t messages_group_ops(const struct bench_opts *opts)
 {
-	struct ping *ping = arg;
-	struct messages *m = ping->messages;
-	const uint32_t depth = m->side->opts.depth;
-	uint64_t since_ns;
-	int rc;
+	/* Simulated clocks take no time. */
+	return least_u32(opts->depth, DEEP_GROUP) * (opts->profile ? 1 : GROUP_TRIPS);
+}
 
-	out->group_ops = GROUP_TRIPS * (depth < DEEP_GROUP ? depth : DEEP_GROUP);
-	pair_order(ping->pair, ORDER_ECHO);
-	rc = pump(m, m->sent + depth, depth); /* until the peer is there */
-	since_ns = gn_now_ns();
-	while (!rc && out->ns < block_ns) {
-		rc = pump(m, m->expected + out->group_ops, depth);
-		since_ns = block_group(out, since_ns);
-	}
-	return rc ? rc : pump(m, m->sent, 0);
+int messages_begin(struct messages *m)
+{
+	return pump(m, m->sent + m->side->opts.depth, m->side->opts.depth);
+}
+
+int messages_trips(struct messages *m, uint32_t n)
+{
+	return pump(m, m->expected + n, m->side->opts.depth);
+}
+
+int messages_end(struct messages *m)
+{
+	return pump(m, m->sent, 0);
 }
 
 int messages_send(struct messages *m)
@@ -393,16 +395,15 @@ static int check_tail(const struct messages *m, uint64_t seed)
 }
 
 /* One more message with a tail of its own; the answer has another one. */
-int messages_check(struct ping *ping)
+int messages_check(struct messages *m, struct pair *pair)
 {
-	struct messages *m = ping->messages;
 	const uint64_t seed = m->side->opts.seed;
 	/* A peer that has not seen the order yet would echo it like any other. */
-	int rc = pair_ask(ping->pair, ORDER_IDLE);
+	int rc = pair_ask(pair, ORDER_IDLE);
 
 	if (rc)
 		return rc;
-	pair_order(ping->pair, ORDER_CHECK);
+	pair_order(pair, ORDER_CHECK);
 	for (int i = 0; i < CHECK_TRIES; i++) {
 		const uint64_t lost = m->lost, number = m->sent;
 
@@ -419,7 +420,7 @@ int messages_check(struct ping *ping)
 	if (rc == -ETIMEDOUT)
 		gn_log(GN_LOG_ERROR, "%s: the last message was lost %d times", name_of(m),
 		       CHECK_TRIES);
-	return rc ? rc : pair_ask(ping->pair, ORDER_IDLE);
+	return rc ? rc : pair_ask(pair, ORDER_IDLE);
 }
 
 /* ---- the side that answers ---- */

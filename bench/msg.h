@@ -57,9 +57,8 @@ uint32_t bench_msg_requesters(const struct bench_msg_opts *opts);
 uint32_t bench_msg_responders(const struct bench_msg_opts *opts);
 uint32_t bench_msg_conns(const struct bench_msg_opts *opts);
 
-#define BENCH_MSG_WHY_MAX 160u
 /* Can it be, as far as one can tell without a fabric? -EINVAL and why, without a newline. */
-int bench_msg_check(const struct bench_msg_opts *opts, char why[BENCH_MSG_WHY_MAX]);
+int bench_msg_check(const struct bench_msg_opts *opts, char why[BENCH_WHY_MAX]);
 /* Can a fabric carry it? -EMSGSIZE: not as datagrams; -EOPNOTSUPP: it has none. */
 int bench_msg_try(struct gn_fabric *fabric, const struct bench_msg_opts *opts);
 

@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,19 +18,6 @@
 
 #define HEAD	  "{\"bench\":\"msg\","
 #define BYTES_MAX (256u << 20) /* more than any sweep makes */
-
-static int refuse(char why[RESULT_FILE_WHY_MAX], const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static int refuse(char why[RESULT_FILE_WHY_MAX], const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(why, RESULT_FILE_WHY_MAX, fmt, args);
-	va_end(args);
-	return -EINVAL;
-}
 
 /* ---- reading ---- */
 
@@ -64,7 +50,7 @@ static bool begins_as_ours(const char *line, size_t len)
 }
 
 static int note_line(struct result_file *f, char *line, size_t len, size_t number,
-		     char why[RESULT_FILE_WHY_MAX])
+		     char why[BENCH_WHY_MAX])
 {
 	char **more, *results = NULL;
 
@@ -73,25 +59,26 @@ static int note_line(struct result_file *f, char *line, size_t len, size_t numbe
 	    line[len - 1] == '}')
 		results = strstr(line, BENCH_MSG_RESULTS);
 	if (!results)
-		return refuse(why, "%s, line %zu is no result of bench msg: name another file",
-			      f->path, number);
+		return bench_refuse(why,
+				    "%s, line %zu is no result of bench msg: name another file",
+				    f->path, number);
 	*results = '\0';
 	if (!(f->n & (f->n - 1))) { /* a power of two: it is full */
 		more = realloc(f->known, (f->n ? 2 * (size_t)f->n : 1) * sizeof(char *));
 		if (!more)
-			return refuse(why, "%s: no memory for %zu lines", f->path, number);
+			return bench_refuse(why, "%s: no memory for %zu lines", f->path, number);
 		f->known = more;
 	}
 	f->known[f->n] = strdup(line);
 	if (!f->known[f->n])
-		return refuse(why, "%s: no memory for %zu lines", f->path, number);
+		return bench_refuse(why, "%s: no memory for %zu lines", f->path, number);
 	f->n++;
 	return 0;
 }
 
 /* Notes whole lines; *end is where they end. */
 static int note_lines(struct result_file *f, char *text, size_t size, size_t *end,
-		      char why[RESULT_FILE_WHY_MAX])
+		      char why[BENCH_WHY_MAX])
 {
 	size_t number = 0;
 	int rc = 0;
@@ -115,7 +102,7 @@ static int by_text(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static int look_at(struct result_file *f, bool *cut, char why[RESULT_FILE_WHY_MAX])
+static int look_at(struct result_file *f, bool *cut, char why[BENCH_WHY_MAX])
 {
 	struct stat stat;
 	size_t end;
@@ -124,31 +111,32 @@ static int look_at(struct result_file *f, bool *cut, char why[RESULT_FILE_WHY_MA
 
 	if (flock(f->fd, LOCK_EX | LOCK_NB))
 		return errno == EWOULDBLOCK ?
-			       refuse(why, "%s is in use by another run of bench msg", f->path) :
-			       refuse(why, "%s: cannot lock it: %s", f->path, strerror(errno));
+			       bench_refuse(why, "%s is in use by another run of bench msg",
+					    f->path) :
+			       bench_refuse(why, "%s: cannot lock it: %s", f->path,
+					    strerror(errno));
 	if (fstat(f->fd, &stat) || !S_ISREG(stat.st_mode))
-		return refuse(why, "%s is not a regular file", f->path);
+		return bench_refuse(why, "%s is not a regular file", f->path);
 	if ((uint64_t)stat.st_size > BYTES_MAX)
-		return refuse(why, "%s has more than %u MiB: name another file", f->path,
-			      BYTES_MAX >> 20);
+		return bench_refuse(why, "%s has more than %u MiB: name another file", f->path,
+				    BYTES_MAX >> 20);
 	text = read_all(f->fd, (size_t)stat.st_size);
 	if (!text)
-		return refuse(why, "%s: cannot read it: %s", f->path, strerror(errno));
+		return bench_refuse(why, "%s: cannot read it: %s", f->path, strerror(errno));
 	rc = note_lines(f, text, (size_t)stat.st_size, &end, why);
 	free(text);
 	if (rc)
 		return rc;
 	*cut = end < (size_t)stat.st_size;
 	if (*cut && ftruncate(f->fd, (off_t)end))
-		return refuse(why, "%s: cannot cut its last line off: %s", f->path,
-			      strerror(errno));
+		return bench_refuse(why, "%s: cannot cut its last line off: %s", f->path,
+				    strerror(errno));
 	if (f->n)
 		qsort(f->known, f->n, sizeof(char *), by_text);
 	return 0;
 }
 
-int result_file_open(struct result_file *f, const char *path, bool *cut,
-		     char why[RESULT_FILE_WHY_MAX])
+int result_file_open(struct result_file *f, const char *path, bool *cut, char why[BENCH_WHY_MAX])
 {
 	int rc;
 
@@ -156,7 +144,7 @@ int result_file_open(struct result_file *f, const char *path, bool *cut,
 	*cut = false;
 	f->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
 	if (f->fd < 0)
-		return refuse(why, "%s: %s", path, strerror(errno));
+		return bench_refuse(why, "%s: %s", path, strerror(errno));
 	rc = look_at(f, cut, why);
 	if (rc)
 		result_file_close(f);

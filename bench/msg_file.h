@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define RESULT_FILE_WHY_MAX 512u
+#include "bench.h"
 
 struct result_file {
 	const char *path;
@@ -24,7 +24,7 @@ struct result_file {
  * gone now. path must outlive it.
  */
 int result_file_open(struct result_file *file, const char *path, bool *cut,
-		     char why[RESULT_FILE_WHY_MAX]);
+		     char why[BENCH_WHY_MAX]);
 /* Is this point in it? As bench_msg_identity() has it. */
 bool result_file_has(const struct result_file *file, const char *identity);
 /* A line with its end, all of it or nothing, on the disk when it returns. -errno. */

@@ -6,7 +6,6 @@
 #include "msg_sweep.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,30 +21,18 @@ const struct sweep_trait sweep_traits[SWEEP_KEYS] = {
 
 #define ITEM_MAX 64u
 
-static int refuse(char why[SWEEP_WHY_MAX], const char *fmt, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static int refuse(char why[SWEEP_WHY_MAX], const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(why, SWEEP_WHY_MAX, fmt, args);
-	va_end(args);
-	return -EINVAL;
-}
-
 /* ---- an axis ---- */
 
-static int append(struct sweep_axis *axis, uint32_t value, char why[SWEEP_WHY_MAX])
+static int append(struct sweep_axis *axis, uint32_t value, char why[BENCH_WHY_MAX])
 {
 	const struct sweep_trait *trait = &sweep_traits[axis->key];
 
 	for (uint32_t i = 0; i < axis->n; i++)
 		if (axis->values[i] == value)
-			return refuse(why, "%s has the same value twice", trait->name);
+			return bench_refuse(why, "%s has the same value twice", trait->name);
 	if (axis->n == SWEEP_POINTS_MAX)
-		return refuse(why, "%s has more than %u values", trait->name, SWEEP_POINTS_MAX);
+		return bench_refuse(why, "%s has more than %u values", trait->name,
+				    SWEEP_POINTS_MAX);
 	if (!axis->values)
 		axis->values = malloc(SWEEP_POINTS_MAX * sizeof(*axis->values));
 	if (!axis->values)
@@ -74,15 +61,15 @@ static bool read_number(const char **text, uint64_t *out)
 }
 
 static int check_number(const struct sweep_trait *trait, uint64_t n, const char *item,
-			char why[SWEEP_WHY_MAX])
+			char why[BENCH_WHY_MAX])
 {
 	if (n >= trait->min && n <= trait->max)
 		return 0;
-	return refuse(why, "%s must be from %u to %u, not '%s'", trait->name, trait->min,
-		      trait->max, item);
+	return bench_refuse(why, "%s must be from %u to %u, not '%s'", trait->name, trait->min,
+			    trait->max, item);
 }
 
-static int append_range(struct sweep_axis *axis, const char *item, char why[SWEEP_WHY_MAX])
+static int append_range(struct sweep_axis *axis, const char *item, char why[BENCH_WHY_MAX])
 {
 	const struct sweep_trait *trait = &sweep_traits[axis->key];
 	const char *at = item;
@@ -101,27 +88,28 @@ static int append_range(struct sweep_axis *axis, const char *item, char why[SWEE
 		}
 	}
 	if (!whole || *at)
-		return refuse(why,
-			      "%s must be a number or FROM..TO, FROM..TOxTIMES or FROM..TO+MORE, "
-			      "not '%s'",
-			      trait->name, item);
+		return bench_refuse(
+			why,
+			"%s must be a number or FROM..TO, FROM..TOxTIMES or FROM..TO+MORE, "
+			"not '%s'",
+			trait->name, item);
 	rc = check_number(trait, from, item, why);
 	if (!rc)
 		rc = check_number(trait, to, item, why);
 	if (rc)
 		return rc;
 	if (to < from)
-		return refuse(why, "%s goes down in '%s': put the smaller number first",
-			      trait->name, item);
+		return bench_refuse(why, "%s goes down in '%s': put the smaller number first",
+				    trait->name, item);
 	if (step < (kind == 'x' ? 2u : 1u))
-		return refuse(why, "%s never ends in '%s': steps are x2 or +1 at least",
-			      trait->name, item);
+		return bench_refuse(why, "%s never ends in '%s': steps are x2 or +1 at least",
+				    trait->name, item);
 	for (; !rc && from <= to; from = kind == 'x' ? from * step : from + step)
 		rc = append(axis, (uint32_t)from, why);
 	return rc;
 }
 
-static int append_protocol(struct sweep_axis *axis, const char *item, char why[SWEEP_WHY_MAX])
+static int append_protocol(struct sweep_axis *axis, const char *item, char why[BENCH_WHY_MAX])
 {
 	enum gn_msg_protocol protocol;
 	int rc = 0;
@@ -133,21 +121,22 @@ static int append_protocol(struct sweep_axis *axis, const char *item, char why[S
 	}
 	if (!gn_msg_protocol_parse(item, &protocol))
 		return append(axis, protocol, why);
-	return refuse(why,
-		      "protocol must be SEND/SEND, SEND/WRITE, WRITE/SEND, WRITE/WRITE, READ, "
-		      "WRITE_IMM, UD or all, not '%s'",
-		      item);
+	return bench_refuse(
+		why,
+		"protocol must be SEND/SEND, SEND/WRITE, WRITE/SEND, WRITE/WRITE, READ, "
+		"WRITE_IMM, UD or all, not '%s'",
+		item);
 }
 
-static int append_topology(struct sweep_axis *axis, const char *item, char why[SWEEP_WHY_MAX])
+static int append_topology(struct sweep_axis *axis, const char *item, char why[BENCH_WHY_MAX])
 {
 	for (uint32_t i = 0; i < BENCH_MSG_TOPOLOGIES; i++)
 		if (!strcasecmp(item, bench_msg_topologies[i]))
 			return append(axis, i, why);
-	return refuse(why, "topology must be M:1, 1:M or M:M, not '%s'", item);
+	return bench_refuse(why, "topology must be M:1, 1:M or M:M, not '%s'", item);
 }
 
-static int append_item(struct sweep_axis *axis, const char *item, char why[SWEEP_WHY_MAX])
+static int append_item(struct sweep_axis *axis, const char *item, char why[BENCH_WHY_MAX])
 {
 	switch (axis->key) {
 	case SWEEP_PROTOCOL:
@@ -159,7 +148,7 @@ static int append_item(struct sweep_axis *axis, const char *item, char why[SWEEP
 	}
 }
 
-static int read_axis(struct sweep_axis *axis, const char *range, char why[SWEEP_WHY_MAX])
+static int read_axis(struct sweep_axis *axis, const char *range, char why[BENCH_WHY_MAX])
 {
 	const char *name = sweep_traits[axis->key].name;
 	int rc = 0;
@@ -169,8 +158,9 @@ static int read_axis(struct sweep_axis *axis, const char *range, char why[SWEEP_
 		char item[ITEM_MAX];
 
 		if (!len || len >= sizeof(item))
-			return refuse(why, "%s needs values with commas between them, not '%.60s'",
-				      name, range);
+			return bench_refuse(why,
+					    "%s needs values with commas between them, not '%.60s'",
+					    name, range);
 		memcpy(item, at, len);
 		item[len] = '\0';
 		rc = append_item(axis, item, why);
@@ -183,17 +173,18 @@ static int read_axis(struct sweep_axis *axis, const char *range, char why[SWEEP_
 
 /* ---- all of them ---- */
 
-int sweep_add_range(struct sweep *s, enum sweep_key key, const char *range, char why[SWEEP_WHY_MAX])
+int sweep_add_range(struct sweep *s, enum sweep_key key, const char *range, char why[BENCH_WHY_MAX])
 {
 	struct sweep_axis axis = {.key = key};
 	int rc;
 
 	if (sweep_has(s, key))
-		return refuse(why, "%s is there twice", sweep_traits[key].name);
+		return bench_refuse(why, "%s is there twice", sweep_traits[key].name);
 	rc = read_axis(&axis, range, why);
 	if (!rc && (uint64_t)axis.n * sweep_points(s) > SWEEP_POINTS_MAX)
-		rc = refuse(why, "%s makes it %llu points; the most are %u", sweep_traits[key].name,
-			    (unsigned long long)axis.n * sweep_points(s), SWEEP_POINTS_MAX);
+		rc = bench_refuse(why, "%s makes it %llu points; the most are %u",
+				  sweep_traits[key].name,
+				  (unsigned long long)axis.n * sweep_points(s), SWEEP_POINTS_MAX);
 	if (rc) {
 		free(axis.values);
 		return rc;
@@ -202,7 +193,7 @@ int sweep_add_range(struct sweep *s, enum sweep_key key, const char *range, char
 	return 0;
 }
 
-int sweep_add(struct sweep *s, const char *text, char why[SWEEP_WHY_MAX])
+int sweep_add(struct sweep *s, const char *text, char why[BENCH_WHY_MAX])
 {
 	const char *is = strchr(text, '=');
 
@@ -212,10 +203,10 @@ int sweep_add(struct sweep *s, const char *text, char why[SWEEP_WHY_MAX])
 		if (strlen(name) == (size_t)(is - text) && !strncmp(text, name, strlen(name)))
 			return sweep_add_range(s, key, is + 1, why);
 	}
-	return refuse(why,
-		      "must be KEY=RANGE with a KEY of protocol, topology, nodes, threads, "
-		      "pending, request, value, not '%.60s'",
-		      text);
+	return bench_refuse(why,
+			    "must be KEY=RANGE with a KEY of protocol, topology, nodes, threads, "
+			    "pending, request, value, not '%.60s'",
+			    text);
 }
 
 bool sweep_has(const struct sweep *s, enum sweep_key key)

@@ -27,7 +27,6 @@ struct sweep_trait {
 extern const struct sweep_trait sweep_traits[SWEEP_KEYS];
 
 #define SWEEP_POINTS_MAX 10000u
-#define SWEEP_WHY_MAX	 256u
 
 struct sweep_axis {
 	enum sweep_key key;
@@ -41,10 +40,10 @@ struct sweep {
 };
 
 /* text: KEY=RANGE. -EINVAL and why: one line that names what is wrong; -ENOMEM. */
-int sweep_add(struct sweep *sweep, const char *text, char why[SWEEP_WHY_MAX]);
+int sweep_add(struct sweep *sweep, const char *text, char why[BENCH_WHY_MAX]);
 /* The same with the key apart. */
 int sweep_add_range(struct sweep *sweep, enum sweep_key key, const char *range,
-		    char why[SWEEP_WHY_MAX]);
+		    char why[BENCH_WHY_MAX]);
 bool sweep_has(const struct sweep *sweep, enum sweep_key key);
 /* At most SWEEP_POINTS_MAX: sweep_add() sees to it. */
 uint32_t sweep_points(const struct sweep *sweep);

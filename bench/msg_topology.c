@@ -77,30 +77,30 @@ uint32_t msg_responder_of(const struct bench_msg_opts *o, uint32_t requester, ui
 	}
 }
 
-int bench_msg_check(const struct bench_msg_opts *o, char why[BENCH_MSG_WHY_MAX])
+int bench_msg_check(const struct bench_msg_opts *o, char why[BENCH_WHY_MAX])
 {
 	const uint32_t processes = bench_msg_requesters(o) + bench_msg_responders(o);
 	const uint64_t bytes = (uint64_t)o->request_bytes + o->value_bytes;
 
 	if (o->topology == BENCH_MSG_MM && o->nodes < 2)
-		snprintf(why, BENCH_MSG_WHY_MAX, "M:M needs 2 nodes at least, not %u", o->nodes);
-	else if (!o->load.profile && processes > BENCH_MSG_PROCESSES_MAX)
-		snprintf(why, BENCH_MSG_WHY_MAX,
-			 "%s with %u nodes of %u threads is %u processes; the most are %u",
-			 bench_msg_topologies[o->topology], o->nodes, o->threads, processes,
-			 BENCH_MSG_PROCESSES_MAX);
-	else if (bytes * o->pending * bench_msg_conns(o) > BENCH_MSG_BUFFERS_MAX)
-		snprintf(why, BENCH_MSG_WHY_MAX,
-			 "%u pending of %u and %u bytes on %u connections is more than %llu MiB",
-			 o->pending, o->request_bytes, o->value_bytes, bench_msg_conns(o),
-			 BENCH_MSG_BUFFERS_MAX >> 20);
-	else if (msg_resp_conns(o) > (o->conns_max ? o->conns_max : GN_MSG_CONNS_MAX))
-		snprintf(why, BENCH_MSG_WHY_MAX,
-			 "%u requesting threads are more than %u responding ones take, with %u "
-			 "connections each",
-			 bench_msg_requesters(o), msg_resp_threads(o),
-			 o->conns_max ? o->conns_max : GN_MSG_CONNS_MAX);
-	else
-		return 0;
-	return -EINVAL;
+		return bench_refuse(why, "M:M needs 2 nodes at least, not %u", o->nodes);
+	if (!o->load.profile && processes > BENCH_MSG_PROCESSES_MAX)
+		return bench_refuse(
+			why, "%s with %u nodes of %u threads is %u processes; the most are %u",
+			bench_msg_topologies[o->topology], o->nodes, o->threads, processes,
+			BENCH_MSG_PROCESSES_MAX);
+	if (bytes * o->pending * bench_msg_conns(o) > BENCH_MSG_BUFFERS_MAX)
+		return bench_refuse(
+			why,
+			"%u pending of %u and %u bytes on %u connections is more than %llu MiB",
+			o->pending, o->request_bytes, o->value_bytes, bench_msg_conns(o),
+			BENCH_MSG_BUFFERS_MAX >> 20);
+	if (msg_resp_conns(o) > (o->conns_max ? o->conns_max : GN_MSG_CONNS_MAX))
+		return bench_refuse(
+			why,
+			"%u requesting threads are more than %u responding ones take, with %u "
+			"connections each",
+			bench_msg_requesters(o), msg_resp_threads(o),
+			o->conns_max ? o->conns_max : GN_MSG_CONNS_MAX);
+	return 0;
 }

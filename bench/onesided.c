@@ -12,6 +12,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include <gannet/exec.h>
+
 #define GROUP_OPS   512u	 /* timed together: a clock reading costs as much as two */
 #define GROUP_BYTES (256u << 10) /* … but not more than this */
 #define WARM_NS	    100000000u	 /* at most */
@@ -19,13 +21,11 @@
 
 struct one_sided {
 	struct side *side;
-	enum gn_op op;
 	uint64_t posted, done, signaled; /* requests: posted, known to be done, last to complete */
 	uint32_t local_at, remote_at;	 /* next buffer */
 	uint32_t local_slots, remote_slots;
-	uint32_t group_chains;
-	struct gn_wr *wr;
-	struct gn_sge *sge;
+	uint32_t signal_every; /* requests; not more than are timed together */
+	struct chain chain;
 };
 
 static enum gn_op fabric_op(enum bench_op op)
@@ -37,9 +37,36 @@ static enum gn_op fabric_op(enum bench_op op)
 		return GN_OP_CAS;
 	case BENCH_FAA:
 		return GN_OP_FAA;
+	case BENCH_UD_SEND:
+		return GN_OP_SEND;
 	default:
 		return GN_OP_WRITE;
 	}
+}
+
+int chain_create(struct chain *chain, uint32_t n, const struct bench_opts *opts, uint32_t lkey,
+		 uint32_t flags)
+{
+	*chain = (struct chain){.wr = gn_alloc(n * sizeof(*chain->wr), 0),
+				.sge = gn_alloc(n * sizeof(*chain->sge), 0),
+				.n = n};
+	if (!chain->wr || !chain->sge)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		chain->sge[i] = (struct gn_sge){.len_bytes = opts->size_bytes, .lkey = lkey};
+		gn_wr_init(&chain->wr[i], fabric_op(opts->op), 0, &chain->sge[i], 1, flags);
+		if (opts->op == BENCH_FAA)
+			chain->wr[i].to.remote.compare = 1;
+		if (i)
+			chain->wr[i - 1].next = &chain->wr[i];
+	}
+	return 0;
+}
+
+void chain_destroy(struct chain *chain)
+{
+	gn_free(chain->wr);
+	gn_free(chain->sge);
 }
 
 uint64_t one_sided_group_ops(const struct bench_opts *opts)
@@ -58,28 +85,16 @@ int one_sided_create(struct side *side, struct one_sided **out)
 
 	if (!o)
 		return -ENOMEM;
-	o->wr = calloc(opts->depth, sizeof(*o->wr));
-	o->sge = calloc(opts->depth, sizeof(*o->sge));
-	if (!o->wr || !o->sge) {
+	if (chain_create(&o->chain, opts->depth, opts, gn_mr_lkey(side->local_mr), 0)) {
 		one_sided_destroy(o);
 		return -ENOMEM;
 	}
 	o->side = side;
-	o->op = fabric_op(opts->op);
-	o->local_slots = o->op == GN_OP_WRITE ? 2 * slots : slots;
-	o->remote_slots = o->op == GN_OP_READ ? 2 * slots : slots;
-	o->group_chains = (uint32_t)(one_sided_group_ops(opts) / opts->depth);
-	for (uint32_t i = 0; i < opts->depth; i++) {
-		o->sge[i].len_bytes = opts->size_bytes;
-		o->sge[i].lkey = gn_mr_lkey(side->local_mr);
-		gn_wr_rdma(&o->wr[i], o->op, 0, &o->sge[i], &side->remote, 0, 0);
-		if (i)
-			o->wr[i - 1].next = &o->wr[i];
-	}
-	if (o->op == GN_OP_FAA) {
-		for (uint32_t i = 0; i < opts->depth; i++)
-			o->wr[i].to.remote.compare = 1;
-	}
+	o->local_slots = opts->op == BENCH_WRITE ? 2 * slots : slots;
+	o->remote_slots = opts->op == BENCH_READ ? 2 * slots : slots;
+	o->signal_every = least_u32(side->plan.send_wrs / 2, (uint32_t)one_sided_group_ops(opts));
+	for (uint32_t i = 0; i < opts->depth; i++)
+		o->chain.wr[i].to.remote.key = side->remote.key;
 	*out = o;
 	return 0;
 }
@@ -88,8 +103,7 @@ void one_sided_destroy(struct one_sided *o)
 {
 	if (!o)
 		return;
-	free(o->wr);
-	free(o->sge);
+	chain_destroy(&o->chain);
 	free(o);
 }
 
@@ -133,8 +147,8 @@ static inline void aim(struct one_sided *o, uint32_t i)
 {
 	const size_t stride = o->side->plan.stride;
 
-	o->sge[i].addr = o->side->local + o->local_at * stride;
-	o->wr[i].to.remote.offset = o->side->remote.offset + o->remote_at * stride;
+	o->chain.sge[i].addr = o->side->local + o->local_at * stride;
+	o->chain.wr[i].to.remote.offset = o->side->remote.offset + o->remote_at * stride;
 	o->local_at = o->local_at + 1 == o->local_slots ? 0 : o->local_at + 1;
 	o->remote_at = o->remote_at + 1 == o->remote_slots ? 0 : o->remote_at + 1;
 }
@@ -142,7 +156,7 @@ static inline void aim(struct one_sided *o, uint32_t i)
 static inline int post_chain(struct one_sided *o)
 {
 	const uint32_t depth = o->side->opts.depth, queue = o->side->plan.send_wrs;
-	struct gn_wr *last = &o->wr[depth - 1];
+	uint64_t id = 0;
 	int rc;
 
 	if (unlikely(o->posted - o->done + depth > queue)) {
@@ -151,45 +165,31 @@ static inline int post_chain(struct one_sided *o)
 			return rc;
 	}
 	for (uint32_t i = 0; i < depth; i++) {
-		if (o->op == GN_OP_CAS) {
+		if (o->side->opts.op == BENCH_CAS) {
 			const uint64_t lap = (o->posted + i) / o->side->plan.slots;
 
-			o->wr[i].to.remote.compare = lap;
-			o->wr[i].to.remote.swap = lap + 1;
+			o->chain.wr[i].to.remote.compare = lap;
+			o->chain.wr[i].to.remote.swap = lap + 1;
 		}
 		aim(o, i);
 	}
 	o->posted += depth;
-	last->flags = o->posted - o->signaled >= queue / 2 ? GN_SIGNALED : 0;
-	if (last->flags) {
-		o->signaled = o->posted;
-		last->id = o->posted;
-	}
-	rc = gn_post_send(o->side->qp, o->wr, NULL);
+	if (o->posted - o->signaled >= o->signal_every)
+		id = o->signaled = o->posted;
+	rc = chain_post(&o->chain, o->side->qp, id);
 	if (unlikely(rc))
 		gn_log(GN_LOG_ERROR, "%s: cannot post: %s", bench_ops[o->side->opts.op],
 		       gn_strerror(rc));
 	return rc;
 }
 
-int one_sided_run(void *arg, uint64_t block_ns, struct block *out)
+int one_sided_post(struct one_sided *o, uint32_t n)
 {
-	struct one_sided *o = arg;
-	uint64_t since_ns = gn_now_ns();
+	int rc = 0;
 
-	out->group_ops = (uint64_t)o->group_chains * o->side->opts.depth;
-	while (out->ns < block_ns) {
-		for (uint32_t i = 0; i < o->group_chains; i++) {
-			const int rc = post_chain(o);
-
-			if (unlikely(rc))
-				return rc;
-		}
-		since_ns = block_group(out, since_ns);
-		if (bench_stopped())
-			return -EINTR;
-	}
-	return 0;
+	for (; n && likely(!rc); n -= o->side->opts.depth)
+		rc = post_chain(o);
+	return rc;
 }
 
 int one_sided_warm(struct one_sided *o)
@@ -243,12 +243,12 @@ int one_sided_check(const struct one_sided *o, uint64_t ops)
 	const struct side *side = o->side;
 	const char *name = bench_ops[side->opts.op];
 
-	switch (o->op) {
-	case GN_OP_READ:
+	switch (side->opts.op) {
+	case BENCH_READ:
 		return slots_check(name, side->local, &side->plan, side->opts.size_bytes, ops,
 				   side->opts.seed);
-	case GN_OP_CAS:
-	case GN_OP_FAA: /* what came back is the value before */
+	case BENCH_CAS:
+	case BENCH_FAA: /* what came back is the value before */
 		return check_words(side->local, &side->plan, ops, 1, name);
 	default:
 		return 0;

@@ -32,6 +32,7 @@ enum order {
 	ORDER_CACHELINE, /* answer in pong what is in ping, until it is CACHELINE_END */
 	ORDER_ECHO,	 /* send each message back */
 	ORDER_CHECK,	 /* is the data what it should be? answered */
+	ORDER_NOTE,	 /* note counters; answered */
 	ORDER_WAKE,	 /* sleep, and note how long each message took to end the sleep */
 	ORDER_WAKE_FD,	 /* the same by eventfd, without any fabric */
 	ORDER_IDLE,
@@ -55,7 +56,6 @@ struct wake_report {
 struct shared {
 	struct bench_opts opts;
 	int eventfd; /* the eventfd's number is the same in both */
-	char addr[192];
 	struct gn_remote remote[2];
 	struct gn_ud_addr ud[2];
 	uint64_t check_ops; /* how many operations the peer's memory has seen */
@@ -90,7 +90,7 @@ struct side {
 	struct plan plan;
 	struct bench_opts opts;
 	struct gn_attr attr;
-	struct gn_fabric *fabric;
+	struct gn_fabric *fabric, *own_fabric;
 	struct gn_ctx *ctx;
 	struct gn_chan *chan;
 	struct gn_cq *cq;
@@ -106,28 +106,25 @@ struct side {
 	uint32_t inline_max;
 };
 
-int side_open(struct side *side, enum role role, const struct bench_opts *opts);
+/* fabric: NULL to open and close the side's own. */
+int side_open(struct side *side, enum role role, const struct bench_opts *opts,
+	      struct gn_fabric *fabric);
 void side_close(struct side *side);
-int side_listen(struct side *side, struct shared *shared);
+int side_listen(struct side *side, const char *addr);
 int side_accept(struct side *side);
-int side_connect(struct side *side, struct shared *shared);
+int side_connect(struct side *side, const char *addr);
 /* Both: publish what the other needs, take what it published. */
 int side_publish(struct side *side, struct shared *shared);
 int side_meet(struct side *side, struct shared *shared);
 
-/* The initiator's hold on the peer. */
+/* The hold of the process that measures on its peer. */
 struct pair {
 	struct shared *shared;
-	struct side side;
 	int fd;
 	pid_t pid; /* 0: there is no second process; -1: it has gone */
 	uint64_t orders;
-	bool was_pinned;
-	cpu_set_t cpus_before;
 };
 
-int pair_start(struct pair *pair, const struct bench_opts *opts);
-void pair_stop(struct pair *pair);
 void pair_order(struct pair *pair, enum order order);
 /* Waits for the answer to the last order; its result. */
 int pair_wait(struct pair *pair);
@@ -137,8 +134,7 @@ bool pair_peer_lives(struct pair *pair);
 /* 0, or why the peer does not live any more. */
 int pair_check(struct pair *pair);
 
-/* The peer's: waits for another order than the last, answers one. */
-uint64_t peer_next_order(struct shared *shared, uint64_t last);
+/* The peer's: answers an order. */
 void peer_answer(struct shared *shared, uint64_t word, int result);
 
 /* ---- patience: what a loop does when it found nothing ---- */
@@ -149,6 +145,7 @@ struct patience {
 	uint32_t looks, spins;
 	uint64_t since_ns;
 	uint64_t limit_us;
+	bool simulated;
 };
 
 struct patience patience_for(const struct bench_opts *opts, uint64_t limit_us);
@@ -237,10 +234,33 @@ struct copying {
 };
 int copying_run(void *copying, uint64_t block_ns, struct block *out);
 
+/* Requests that are posted together. Where they go is set before each post. */
+struct chain {
+	struct gn_wr *wr;
+	struct gn_sge *sge;
+	uint32_t n;
+};
+
+/* flags: of every request. 0 or -ENOMEM. */
+int chain_create(struct chain *chain, uint32_t n, const struct bench_opts *opts, uint32_t lkey,
+		 uint32_t flags);
+void chain_destroy(struct chain *chain);
+
+/* id: of the completion of the last request; 0: it has none. */
+static inline int chain_post(struct chain *chain, struct gn_qp *qp, uint64_t id)
+{
+	struct gn_wr *last = &chain->wr[chain->n - 1];
+
+	last->id = id;
+	last->flags = id ? last->flags | GN_SIGNALED : last->flags & ~(uint32_t)GN_SIGNALED;
+	return gn_post_send(qp, chain->wr, NULL);
+}
+
 struct one_sided;
 int one_sided_create(struct side *side, struct one_sided **out);
 void one_sided_destroy(struct one_sided *o);
-int one_sided_run(void *one_sided, uint64_t block_ns, struct block *out);
+/* So many requests, whole chains. */
+int one_sided_post(struct one_sided *o, uint32_t n);
 uint64_t one_sided_group_ops(const struct bench_opts *opts);
 /* Two laps that nobody measures, so that every page is mapped. */
 int one_sided_warm(struct one_sided *o);
@@ -252,15 +272,16 @@ int one_sided_check(const struct one_sided *o, uint64_t ops);
 int one_sided_check_target(const struct side *side, uint64_t ops);
 
 struct messages;
-struct ping {
-	struct pair *pair;
-	struct messages *messages;
-};
 int messages_create(struct side *side, struct messages **out);
 void messages_destroy(struct messages *m);
 uint64_t messages_lost(const struct messages *m);
-int messages_run(void *ping, uint64_t block_ns, struct block *out);
-int messages_check(struct ping *ping);
+/* Round trips that are timed together. */
+uint64_t messages_group_ops(const struct bench_opts *opts);
+/* Fills the window; after so many round trips it is full again; waits for all that is under way. */
+int messages_begin(struct messages *m);
+int messages_trips(struct messages *m, uint32_t n);
+int messages_end(struct messages *m);
+int messages_check(struct messages *m, struct pair *pair);
 int messages_send(struct messages *m);
 /* Take polled completions; how many were messages. */
 int messages_receive(struct messages *m, const struct gn_wc *wc, int n);
@@ -270,8 +291,8 @@ int messages_restock(struct messages *m);
 int messages_echo(struct messages *m, const uint64_t *order, uint64_t mine, bool check);
 int messages_await_one(struct messages *m);
 
-int wake_run(struct pair *pair, struct messages *m, bench_progress_fn *progress,
-	     struct bench_result *result);
+int wake_run(struct pair *pair, const struct side *side, struct messages *m,
+	     bench_progress_fn *progress, struct bench_result *result);
 int wake_sleep(struct messages *m, struct side *side, struct shared *shared, uint64_t mine);
 
 /* ---- payload ---- */

@@ -16,6 +16,10 @@ void bench_print_json(FILE *f, const struct bench_opts *opts, const struct bench
 
 	fputc('{', f);
 	bench_json_string(f, "provider", opts->provider);
+	if (opts->profile) {
+		bench_json_string(f, "profile", opts->profile);
+		bench_json_count(f, "seed", true, opts->seed);
+	}
 	bench_json_string(f, "op", bench_ops[opts->op]);
 	bench_json_count(f, "size", true, opts->size_bytes);
 	bench_json_count(f, "depth", true, opts->depth);

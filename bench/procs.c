@@ -120,7 +120,9 @@ static uint32_t procs_reap(struct procs *p)
 			p->pids[i] = 0;
 		left += p->pids[i] > 0;
 		if (status)
-			load_fail(p->run, -EPIPE, "another process has died");
+			load_fail(p->run, -EPIPE, "another process has died: %s %d",
+				  WIFSIGNALED(status) ? "signal" : "exit status",
+				  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 	}
 	return left;
 }
@@ -161,9 +163,15 @@ static int open_client(struct procs *p)
 
 	p->self.run = run;
 	p->self.kind = p->kind;
+	p->self.pair = &p->pair;
 	if (!rc && run->opts.paper)
 		rc = load_check(run, gn_ctx_create(p->self.fabric, &p->self.ctx),
 				"creating a context");
+	if (rc)
+		return rc;
+	p->self.n_clients = 1;
+	if (p->kind->proc_open)
+		rc = p->kind->proc_open(&p->self);
 	if (rc)
 		return rc;
 	p->client = gn_alloc(p->kind->client_bytes, 64);
@@ -273,13 +281,23 @@ static void sum_up(const struct load_run *run, const struct load_served *served,
 
 static int note_server(struct procs *p)
 {
-	return p->run->n_servers == 1 ? pair_ask(&p->pair, ORDER_CHECK) : 0;
+	return p->run->n_servers == 1 ? pair_ask(&p->pair, ORDER_NOTE) : 0;
+}
+
+/* A block of client 0; then a look at the other processes. */
+static int run_own_block(void *arg, uint64_t block_ns, struct block *out)
+{
+	struct procs *p = arg;
+	const int rc = load_block(p->client, block_ns, out);
+
+	procs_reap(p);
+	return rc || !load_failed(p->run) ? rc : -EPIPE;
 }
 
 int procs_measure(struct procs *p, const struct load *limit, const struct load *part,
 		  bench_progress_fn *progress, struct load_result *out, struct comparison *compared)
 {
-	const struct load own = {.run = load_block, .arg = p->client};
+	const struct load own = {.run = run_own_block, .arg = p};
 	struct load_client *c = p->client;
 	int rc = note_server(p), rc_end;
 	const struct load_served before = p->run->served;
@@ -344,6 +362,8 @@ int procs_close(struct procs *p, int rc, struct load_result *out)
 	if (p->client)
 		p->kind->close(p->client);
 	gn_free(p->client);
+	if (p->self.state)
+		p->kind->proc_close(&p->self);
 	gn_ctx_destroy(p->self.ctx);
 	gn_fabric_close(p->self.fabric);
 	procs_stop_server(p);

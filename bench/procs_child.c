@@ -10,8 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fabric.h"
 #include "kv.h"
 #include "msg.h"
+#include "pair_load.h"
 #include "procs.h"
 #include "rpc.h"
 
@@ -20,7 +22,8 @@
 #define LISTEN_NAP_US 500u
 #define BLOCK_NS      1000000u
 
-static const struct load_kind *const kinds[] = {&load_rpc, &load_kv, &load_msg, NULL};
+static const struct load_kind *const kinds[] = {&load_rpc,    &load_kv,	  &load_msg,
+						&load_fabric, &load_pair, NULL};
 
 /* ---- a server ---- */
 
@@ -79,7 +82,7 @@ static bool child_served(struct load_proc *proc, struct gn_rpc_server *rpc)
 		return signal_of(run) == SIGNAL_END &&
 		       (load_failed(run) ||
 			__atomic_load_n(&run->gone, __ATOMIC_ACQUIRE) == run->n_clients);
-	if ((word & 0xff) == ORDER_CHECK && run->pair.answer != word) {
+	if ((word & 0xff) == ORDER_NOTE && run->pair.answer != word) {
 		if (rpc)
 			note_counters(run, proc->fabric, rpc);
 		peer_answer(&run->pair, word, 0);

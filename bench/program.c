@@ -35,7 +35,7 @@ static void tasks_run(struct load_proc *proc, struct task *tasks, uint32_t n)
 		task_run(&tasks[0]);
 		return;
 	}
-	for (; started < n; started++) {
+	for (; started < n && !load_failed(proc->run); started++) {
 		const char *name = tasks[started].client ? "client" : "server";
 		const int rc =
 			gn_thread_start(name, task_run, &tasks[started], &tasks[started].thread);
@@ -80,12 +80,18 @@ int load_program(struct gn_env *env, int argc, char **argv)
 				"opening the fabric");
 	if (!rc && run->opts.paper && (proc->n_clients || proc->kind->one_ctx))
 		rc = load_check(run, gn_ctx_create(proc->fabric, &proc->ctx), "creating a context");
+	if (!rc && proc->kind->proc_open)
+		rc = proc->kind->proc_open(proc);
 	if (!rc) {
 		tasks_make(proc, tasks, clients);
 		tasks_run(proc, tasks, n);
 	} else {
 		run->gone += proc->n_clients;
+		for (uint32_t i = 0; i < proc->n_servers; i++)
+			proc->listens(proc, proc->first_server + i, rc);
 	}
+	if (proc->state)
+		proc->kind->proc_close(proc);
 	gn_ctx_destroy(proc->ctx);
 	if (proc->fabric && run->simulated)
 		load_count_fabric(proc->fabric, &run->life);

@@ -192,10 +192,10 @@ static int serve_limit(struct load_proc *proc, struct rpc_run *run)
 
 	proc->listens(proc, 0, 0);
 	while (!rc) {
-		word = peer_next_order(shared, word);
+		word = load_next_order(proc, word);
 		if ((word & 0xff) == ORDER_QUIT)
 			return 0;
-		if ((word & 0xff) == ORDER_CHECK)
+		if ((word & 0xff) == ORDER_NOTE)
 			peer_answer(shared, word, 0);
 		else if ((word & 0xff) == ORDER_CACHELINE)
 			rc = cacheline_answer(shared);

@@ -16,12 +16,11 @@
 #define RECEIVES_MIN   64u	  /* posted at a time */
 #define RECEIVES_BYTES (1u << 20) /* … unless that takes more than this */
 #define SEND_WRS_MIN   256u
-#define INLINE_MAX     64u	   /* what a program would send inline */
-#define QKEY_MASK      0x7fffffffu /* the highest bit is for privileged qkeys */
-#define CONNECT_US     5000000u
-#define PORT_FIRST     20000u
-#define PORTS	       10000u
-#define PORT_TRIES     16
+#define IN_QUEUE_BYTES \
+	(256u << 10)	       /* of one-sided requests, unless that is less than four chains */
+#define INLINE_MAX 64u	       /* what a program would send inline */
+#define QKEY_MASK  0x7fffffffu /* the highest bit is for privileged qkeys */
+#define CONNECT_US 5000000u
 
 static uint32_t round_up(uint32_t n, uint32_t to)
 {
@@ -62,6 +61,8 @@ static void plan_buffers(const struct bench_opts *opts, struct plan *plan)
 		plan->rights = GN_REMOTE_ATOMIC;
 	}
 	plan->receives = 1; /* the last message, that says to check */
+	plan->send_wrs = max_u32(4 * opts->depth, IN_QUEUE_BYTES / opts->size_bytes);
+	plan->send_wrs = least_u32(plan->send_wrs, max_u32(SEND_WRS_MIN, 4 * opts->depth));
 }
 
 static void plan_messages(const struct bench_opts *opts, struct plan *plan)
@@ -211,17 +212,21 @@ static int check_limits(const struct side *side)
 	return 0;
 }
 
-int side_open(struct side *side, enum role role, const struct bench_opts *opts)
+int side_open(struct side *side, enum role role, const struct bench_opts *opts,
+	      struct gn_fabric *fabric)
 {
-	int rc;
+	int rc = 0;
 
-	*side = (struct side){.role = role, .opts = *opts};
+	*side = (struct side){.role = role, .opts = *opts, .fabric = fabric};
 	plan_make(opts, &side->plan);
 	if (!side->plan.needs_fabric)
 		return 0;
-	rc = gn_fabric_open(opts->provider, &side->fabric);
+	if (!fabric)
+		rc = gn_fabric_open(opts->provider, &side->own_fabric);
 	if (rc) /* anything else has been logged */
 		return rc == -EINVAL ? failed("open the fabric", rc) : rc;
+	if (!fabric)
+		side->fabric = side->own_fabric;
 	side->attr.size = sizeof(side->attr);
 	gn_fabric_query(side->fabric, &side->attr);
 	rc = side->plan.needs_qp ? check_limits(side) : 0;
@@ -248,7 +253,7 @@ void side_close(struct side *side)
 	gn_pd_destroy(side->pd);
 	gn_chan_destroy(side->chan);
 	gn_ctx_destroy(side->ctx);
-	gn_fabric_close(side->fabric);
+	gn_fabric_close(side->own_fabric);
 	*side = (struct side){.role = side->role};
 }
 
@@ -265,22 +270,13 @@ int side_publish(struct side *side, struct shared *shared)
 	return rc ? failed("describe this side", rc) : 0;
 }
 
-/* Where the peer listens: a name, or a port that happens to be free. */
-int side_listen(struct side *side, struct shared *shared)
+int side_listen(struct side *side, const char *addr)
 {
-	int rc = -EADDRINUSE;
+	const int rc = side->plan.ud ?
+			       0 :
+			       gn_listener_create(side->ctx, addr, side->chan, 0, &side->listener);
 
-	if (side->plan.ud)
-		return 0;
-	for (int i = 0; i < PORT_TRIES && rc == -EADDRINUSE; i++) {
-		if (side->opts.host[0])
-			snprintf(shared->addr, sizeof(shared->addr), "verbs:%s:%u", side->opts.host,
-				 PORT_FIRST + (unsigned)(gn_random() % PORTS));
-		else
-			snprintf(shared->addr, sizeof(shared->addr), "shm:bench-%d", getpid());
-		rc = gn_listener_create(side->ctx, shared->addr, side->chan, 0, &side->listener);
-	}
-	return rc ? failed("listen", rc) : 0;
+	return rc && rc != -EADDRINUSE ? failed("listen", rc) : rc;
 }
 
 int side_accept(struct side *side)
@@ -303,7 +299,7 @@ int side_accept(struct side *side)
 	return rc ? failed("accept", rc) : 0;
 }
 
-int side_connect(struct side *side, struct shared *shared)
+int side_connect(struct side *side, const char *addr)
 {
 	const struct gn_conn_opts opts = {
 		.size = sizeof(opts), .rnr_retry = GN_RNR_RETRY_DEFAULT, .timeout_us = CONNECT_US};
@@ -311,7 +307,7 @@ int side_connect(struct side *side, struct shared *shared)
 
 	if (side->plan.ud)
 		return 0;
-	rc = gn_connect_wait(side->qp, shared->addr, &opts, NULL);
+	rc = gn_connect_wait(side->qp, addr, &opts, NULL);
 	return rc ? failed("connect", rc) : 0;
 }
 

@@ -126,10 +126,10 @@ static int poke(const struct shared *shared)
 	return write(shared->eventfd, &one, sizeof(one)) == sizeof(one) ? 0 : -errno;
 }
 
-static int wake_by_message(struct pair *pair, struct messages *m)
+static int wake_by_message(struct pair *pair, const struct side *side, struct messages *m)
 {
 	struct gn_wc wc[POLL_BATCH];
-	int rc = messages_receive(m, wc, gn_cq_poll(pair->side.cq, wc, POLL_BATCH));
+	int rc = messages_receive(m, wc, gn_cq_poll(side->cq, wc, POLL_BATCH));
 
 	if (rc < 0)
 		return rc;
@@ -137,8 +137,9 @@ static int wake_by_message(struct pair *pair, struct messages *m)
 	return messages_send(m);
 }
 
-static int wake_by_fd(struct pair *pair, struct messages *m)
+static int wake_by_fd(struct pair *pair, const struct side *side, struct messages *m)
 {
+	(void)side;
 	(void)m;
 	stamp(pair->shared);
 	return poke(pair->shared);
@@ -172,8 +173,9 @@ static void settle(const struct pair *pair, const struct wakes *wakes, uint64_t 
 		gn_sleep_us(SETTLE_LOOK_US);
 }
 
-static int wake_block(struct pair *pair, struct messages *m, enum order order,
-		      int (*wake)(struct pair *, struct messages *))
+static int wake_block(struct pair *pair, const struct side *side, struct messages *m,
+		      enum order order,
+		      int (*wake)(struct pair *, const struct side *, struct messages *))
 {
 	const struct wake_report *report = &pair->shared->wake;
 	const struct wakes *wakes = order == ORDER_WAKE ? &report->by_message : &report->by_eventfd;
@@ -184,7 +186,7 @@ static int wake_block(struct pair *pair, struct messages *m, enum order order,
 	for (unsigned i = 0; i < BLOCK_WAKES && !rc; i++) {
 		gn_sleep_us(PERIOD_US);
 		settle(pair, wakes, before + i);
-		rc = bench_stopped() ? -EINTR : wake(pair, m);
+		rc = bench_stopped() ? -EINTR : wake(pair, side, m);
 	}
 	if (!rc)
 		settle(pair, wakes, before + BLOCK_WAKES);
@@ -221,8 +223,8 @@ static int report(const struct wake_report *wake, uint64_t sent, struct bench_re
 	return 0;
 }
 
-int wake_run(struct pair *pair, struct messages *m, bench_progress_fn *progress,
-	     struct bench_result *result)
+int wake_run(struct pair *pair, const struct side *side, struct messages *m,
+	     bench_progress_fn *progress, struct bench_result *result)
 {
 	const struct bench_opts *opts = &pair->shared->opts;
 	struct wake_report *wake = &pair->shared->wake;
@@ -232,10 +234,10 @@ int wake_run(struct pair *pair, struct messages *m, bench_progress_fn *progress,
 	gn_hist_init(&wake->by_message.latency_ns);
 	gn_hist_init(&wake->by_eventfd.latency_ns);
 	while (!rc && (double)(sent * PERIOD_US) < opts->seconds * 1e6) {
-		rc = wake_block(pair, m, ORDER_WAKE, wake_by_message);
+		rc = wake_block(pair, side, m, ORDER_WAKE, wake_by_message);
 		sent += BLOCK_WAKES;
 		if (!rc)
-			rc = wake_block(pair, m, ORDER_WAKE_FD, wake_by_fd);
+			rc = wake_block(pair, side, m, ORDER_WAKE_FD, wake_by_fd);
 		if (progress)
 			progress(opts, fmin(1, (double)(sent * PERIOD_US) / opts->seconds / 1e6));
 	}

@@ -28,13 +28,11 @@
 struct request {
 	struct advise_query query;
 	char profile[PROFILE_MAX];
-	uint32_t topology, preset;
+	uint32_t topology;
 	bool json;
 };
 
 /* ---- options ---- */
-
-static const char *const presets[] = {"gannet", "paper", NULL};
 
 /* N, or A..B. */
 static int advise_take_threads(const char *name, const char *text, void *to)
@@ -64,13 +62,13 @@ static int advise_take_threads(const char *name, const char *text, void *to)
 static int advise_take_protocols(const char *name, const char *text, void *to)
 {
 	struct advise_query *q = &((struct request *)to)->query;
-	const char *list = text;
-	char item[32];
-
 	q->protocols = 0;
-	while (list_next(&list, item, sizeof(item))) {
+	for (const char *at = text;; at++) {
+		const size_t len = strcspn(at, ",");
 		enum gn_msg_protocol protocol;
+		char item[32];
 
+		snprintf(item, sizeof(item), "%.*s", (int)len, at);
 		if (gn_msg_protocol_parse(item, &protocol))
 			return cmd_usage_error("%s: there is no protocol '%s'; there are "
 					       "SEND/SEND, SEND/WRITE, WRITE/SEND, WRITE/WRITE, "
@@ -78,8 +76,10 @@ static int advise_take_protocols(const char *name, const char *text, void *to)
 					       name, item);
 		q->protocols |= 1u << protocol;
 		q->datagrams = q->datagrams || protocol == GN_MSG_UD;
+		at += len;
+		if (!*at)
+			return 0;
 	}
-	return 0;
 }
 
 /* A file gets the '/' that tells it from the name of a built-in profile. */
@@ -101,12 +101,13 @@ static int advise_check_profile(struct request *r)
 
 static const struct opt options[] = {
 	{OPT_CHOICE, "topology", "M:1|1:M|M:M", "clients:servers", "", .required = true,
-	 AT(topology), .choices = advise_topologies},
+	 AT(topology), .choices = bench_msg_topologies},
 	{OPT_U32, "nodes", "N", "client nodes; 1:M: server nodes; M:M: all nodes", AT(query.nodes),
 	 RANGE(1, ADVISE_NODES_MAX)},
 	{OPT_OTHER, "threads", "N", "of a client node, or A..B to choose from", "1",
 	 .take = advise_take_threads},
-	{OPT_U32, "request", "BYTES", "of a request", AT(query.request), RANGE(1, BYTES_MAX)},
+	{OPT_U32, "request", "BYTES", "of a request", AT(query.request),
+	 RANGE(BENCH_MSG_REQUEST_MIN, BYTES_MAX)},
 	{OPT_U32, "value", "BYTES", "of a value", AT(query.value), RANGE(1, BYTES_MAX)},
 	{OPT_U32, "read", "PCT", "percentage of reads", AT(query.read_pct), RANGE(0, 100)},
 	{OPT_TEXT, "profile", "P", "the cards: a profile's name, or a file", AT(query.profile)},
@@ -116,8 +117,9 @@ static const struct opt options[] = {
 	 RANGE(1, ADVISE_PENDING_MAX)},
 	{OPT_OTHER, "protocols", "LIST", "to choose from, as READ,UD", "all, but UD is not ranked",
 	 .take = advise_take_protocols},
-	{OPT_CHOICE, "preset", "P", "gannet: post as the library does; paper: as S003 did",
-	 AT(preset), .choices = presets},
+	{OPT_CHOICE, "preset", "P",
+	 "gannet: post as the library does; paper: as the message passing evaluation did",
+	 AT(query.paper), .choices = load_presets},
 	{OPT_FLAG, "brief", NULL, "no variants of the query", AT(query.brief)},
 	{OPT_FLAG, "json", NULL, "print one JSON object", AT(json)},
 	{OPT_U64, "seed", "N", "of the simulations", AT(query.seed)},
@@ -132,18 +134,17 @@ static int advise_options(struct request *r)
 {
 	const long cores = sysconf(_SC_NPROCESSORS_ONLN);
 	struct advise_query *q = &r->query;
-	struct lab_error error;
+	char why[BENCH_WHY_MAX];
 	int status;
 
-	q->topology = (enum advise_topology)r->topology;
-	q->preset = presets[r->preset];
+	q->topology = (enum bench_msg_topology)r->topology;
 	if (!q->jobs)
 		q->jobs = cores < 1 ? 1 : cores > (long)WORKERS_MAX ? WORKERS_MAX : (unsigned)cores;
 	status = advise_check_profile(r);
 	if (status)
 		return status;
-	if (advise_check(q, &error))
-		return cmd_usage_error("%s", error.text);
+	if (advise_check(q, why))
+		return cmd_usage_error("%s", why);
 	return cmd_sim_check(&(struct gn_sim_opts){
 		.size = sizeof(struct gn_sim_opts), .profile = q->profile, .nodes = 1});
 }
@@ -161,24 +162,24 @@ static int advise_cmd_run(const struct args *args)
 {
 	const bool terminal = isatty(STDERR_FILENO);
 	const struct advise_env env = {
-		.msg = lab_msg_run,
-		.rpc = lab_rpc_run,
+		.msg = bench_msg_run,
+		.rpc = bench_rpc_run,
 		.progress = terminal ? advise_show_progress : NULL,
 		.interrupted = bench_stop_flag(),
 	};
 	struct request *r = args->opts;
 	struct advise_answer answer;
-	struct lab_error error = {""};
+	char why[BENCH_WHY_MAX] = "";
 	int rc, status = advise_options(r);
 
 	if (status)
 		return status;
 	bench_stop_on_signals();
-	rc = advise_run(&env, &r->query, &answer, &error);
+	rc = advise_run(&env, &r->query, &answer, why);
 	if (terminal)
 		fprintf(stderr, "\r%40s\r", "");
 	if (rc && rc != -EINTR)
-		fprintf(stderr, "gannet: %s\n", error.text);
+		fprintf(stderr, "gannet: %s\n", why);
 	else if (r->json)
 		advise_json(stdout, &answer);
 	else

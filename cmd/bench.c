@@ -37,7 +37,6 @@ const struct command command_bench = {
 
 /* ---- what benchmarks with a server share ---- */
 
-#define PROFILE		 "cx3-fdr"
 #define PROGRESS_COLUMNS 20
 #define COUNT_SEED	 1u
 
@@ -51,7 +50,7 @@ const struct opt bench_load_options[] = {
 	{OPT_REAL, "seconds", "S", "shm, verbs: to measure, not counting the limit next to it",
 	 LOAD_AT(seconds), RANGE(0.01, LOAD_SECONDS_MAX)},
 	{OPT_TEXT, "profile", "P", "sim: of the network cards, a name or a file with a '/'",
-	 PROFILE, LOAD_AT(profile)},
+	 BENCH_PROFILE, LOAD_AT(profile)},
 	{OPT_REAL, "effort", "E", "sim: how long to measure; 1 is as long as a figure needs",
 	 LOAD_AT(effort), RANGE(0.001, 1000)},
 	{OPT_CHOICE, "preset", "P", "gannet: the library's own way; paper: the papers' way",
@@ -78,7 +77,7 @@ int bench_check_load(const struct args *args, struct load_opts *o)
 		return cmd_usage_error("--provider sim takes --effort; leave --seconds and "
 				       "--instructions out");
 	if (!o->profile)
-		o->profile = PROFILE;
+		o->profile = BENCH_PROFILE;
 	return cmd_sim_check(&(struct gn_sim_opts){
 		.size = sizeof(struct gn_sim_opts), .profile = o->profile, .nodes = 1});
 }
@@ -272,11 +271,6 @@ static int be_peer(int argc, char **argv, int (*run)(void))
 	if (argc != 2 || bench_die_with_parent(argv[1]))
 		return cmd_usage_error("%s is for gannet itself", argv[0]);
 	return run();
-}
-
-int cmd_bench_peer(int argc, char **argv)
-{
-	return be_peer(argc, argv, bench_peer_main);
 }
 
 int cmd_bench_load_peer(int argc, char **argv)

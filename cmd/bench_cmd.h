@@ -14,6 +14,8 @@
 extern const struct command command_bench_fabric, command_bench_kv, command_bench_msg,
 	command_bench_rpc, command_bench_sim, command_bench_socket;
 
+#define BENCH_PROFILE "cx3-fdr" /* of a simulation, unless another is given */
+
 /* What to print; options of several. */
 struct bench_output {
 	bool json, instructions;

@@ -30,7 +30,7 @@ static const struct opt options[] = {
 	 AT(opts.mode), .choices = bench_kv_modes},
 	{OPT_U32, "keys", "N", "how many; 1M is 1048576", "1000000; simulated 16384", AT(opts.keys),
 	 RANGE(1, BENCH_KV_KEYS_MAX)},
-	{OPT_U64, "memory", "N", "of the store", "what they need", AT(opts.memory),
+	{OPT_U64, "memory", "N", "of all servers together", "what they need", AT(opts.memory),
 	 RANGE(GN_KV_MEMORY_MIN, GN_KV_MEMORY_MAX *LOAD_THREADS_MAX)},
 	{OPT_U32, "key", "N", "bytes of a key", AT(opts.key_bytes),
 	 RANGE(KEYS_KEY_MIN, GN_KV_KEY_MAX)},
@@ -59,6 +59,23 @@ static const struct opt options[] = {
 #define GET_PERCENT	  95
 #define NOT_GIVEN_PERCENT (-1)
 
+/* What each thread may have, and what it needs for all keys. */
+static int kv_check_memory(const struct bench_kv_opts *o)
+{
+	const uint64_t each = bench_kv_memory(o) / (o->split ? 1 : o->load.threads);
+
+	if (o->memory && (each < GN_KV_MEMORY_MIN || each > GN_KV_MEMORY_MAX))
+		return cmd_usage_error("--memory must be %uK to %lluG for each thread",
+				       GN_KV_MEMORY_MIN >> 10, GN_KV_MEMORY_MAX >> 30);
+	if (each > GN_KV_MEMORY_MAX)
+		return cmd_usage_error("%u keys with values of %u bytes need %lluG for each "
+				       "thread, and the most is %lluG: take fewer --keys or more "
+				       "--threads, or set --memory",
+				       o->keys, o->value_bytes, (unsigned long long)each >> 30,
+				       GN_KV_MEMORY_MAX >> 30);
+	return 0;
+}
+
 static int kv_check_opts(const struct args *args, const struct bench_kv_opts *o)
 {
 	const struct load_opts *l = &o->load;
@@ -86,10 +103,7 @@ static int kv_check_opts(const struct args *args, const struct bench_kv_opts *o)
 	if ((uint64_t)o->value_bytes * l->inflight > BENCH_KV_IN_FLIGHT_MAX)
 		return cmd_usage_error("--value times --inflight must not exceed %u MiB",
 				       BENCH_KV_IN_FLIGHT_MAX >> 20);
-	if (o->memory && o->memory < (uint64_t)GN_KV_MEMORY_MIN * l->threads)
-		return cmd_usage_error("--memory must be %uK or more for each thread",
-				       GN_KV_MEMORY_MIN >> 10);
-	return 0;
+	return kv_check_memory(o);
 }
 
 static void kv_take_defaults(struct kv_request *r)

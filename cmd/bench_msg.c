@@ -69,7 +69,7 @@ static int check_sweeps(const struct args *args)
 {
 	struct request *r = args->opts;
 	struct sweep *s = &r->job.sweep;
-	char why[SWEEP_WHY_MAX] = "no memory";
+	char why[BENCH_WHY_MAX] = "no memory";
 
 	for (unsigned i = 0; i < r->n_sweeps; i++)
 		if (sweep_add(s, r->sweeps[i], why))

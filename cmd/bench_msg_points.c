@@ -31,7 +31,7 @@ struct points {
 
 static int check_points(struct points *p)
 {
-	char why[BENCH_MSG_WHY_MAX];
+	char why[BENCH_WHY_MAX];
 
 	for (uint32_t i = 0; i < p->n; i++) {
 		p->opts[i] = p->job->opts;
@@ -112,7 +112,7 @@ static int try_datagrams(struct points *p, struct bench_msg_opts *tried, int *rc
 static int drop_point(struct points *p, uint32_t i, int rc)
 {
 	const struct bench_msg_opts *o = &p->opts[i];
-	char why[BENCH_MSG_WHY_MAX];
+	char why[BENCH_WHY_MAX];
 
 	if (rc == -EMSGSIZE)
 		snprintf(why, sizeof(why), "UD with value=%u: more than a datagram of %s carries",
@@ -157,7 +157,7 @@ static int check_datagrams(struct points *p)
 
 static int open_file(struct points *p)
 {
-	char why[RESULT_FILE_WHY_MAX];
+	char why[BENCH_WHY_MAX];
 	uint32_t known = 0;
 	bool cut;
 

@@ -11,7 +11,7 @@
 #include <gannet/sim.h>
 
 #include "bench_cmd.h"
-#include "cluster.h"
+#include "fabric.h"
 
 #define OPS	    200000u	 /* of one run */
 #define BYTES	    (1ull << 30) /* … at most, but for a few READs */
@@ -36,7 +36,7 @@ static const struct opt options[] = {
 	{OPT_U32, "threads", "N", "of each machine", AT(threads), RANGE(1, 512)},
 	{OPT_U32, "size", "N", "bytes of a READ", AT(size), RANGE(1, 16 << 20)},
 	{OPT_U32, "pending", "N", "READs that a thread has under way", AT(pending),
-	 RANGE(1, FAB_WINDOW_MAX)},
+	 RANGE(1, BENCH_FABRIC_WINDOW_MAX)},
 	{OPT_U32, "qps", "N", "connections of a thread, of which a READ takes any", AT(qps),
 	 RANGE(1, 255)},
 	{OPT_REAL, "seconds", "S", "to measure at least", AT(seconds), RANGE(0.01, 3600)},
@@ -49,34 +49,9 @@ static const struct opt options[] = {
 
 struct total {
 	unsigned runs;
-	uint64_t events, ops, ns, trace_hash;
-	double wall_seconds;
+	uint64_t events, ops, trace_hash;
+	double ns, wall_seconds;
 };
-
-static int build(const struct request *r, struct cluster *out, struct lab_error *error)
-{
-	struct config config = {0};
-	const struct {
-		const char *key;
-		uint32_t value;
-	} numbers[] = {{"nodes", r->nodes},
-		       {"size", r->size},
-		       {"threads", r->threads},
-		       {"window", r->pending},
-		       {"qps_per_thread", r->qps}};
-	char text[16];
-
-	if (config_set(&config, "op", "READ", error) ||
-	    config_set(&config, "topology", "mm", error) ||
-	    config_set(&config, "signaled", "yes", error))
-		return -EINVAL;
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-		snprintf(text, sizeof(text), "%u", numbers[i].value);
-		if (config_set(&config, numbers[i].key, text, error))
-			return -EINVAL;
-	}
-	return lab_fabric_cluster(&config, r->profile, out, error);
-}
 
 static uint64_t ops_of(const struct request *r)
 {
@@ -85,42 +60,50 @@ static uint64_t ops_of(const struct request *r)
 	return n > OPS ? OPS : n < OPS_MIN ? OPS_MIN : n;
 }
 
-static int run_once(const struct request *r, struct total *total, struct lab_error *error)
+static int run_once(const struct request *r, struct total *total, char error[LOAD_ERROR_MAX])
 {
-	const struct cluster_opts opts = {
-		.card = r->profile,
-		.seed = r->seed,
-		.effort = 1,
+	const struct bench_fabric_opts opts = {
+		.load = {.provider = "sim",
+			 .profile = r->profile,
+			 .effort = 1,
+			 .seed = r->seed,
+			 .threads = r->threads},
+		.op = BENCH_READ,
+		.topology = FABRIC_MM,
+		.nodes = r->nodes,
+		.size_bytes = r->size,
+		.qps = r->qps,
+		.window = r->pending,
+		.chain = 1,
+		.requests = 1,
+		.shared_by = 1,
 		.ops = ops_of(r),
-		.interrupted = bench_stop_flag(),
 	};
-	struct trial_result result;
-	struct cluster cluster;
-	int rc = build(r, &cluster, error);
+	struct bench_fabric_result result;
+	const struct load_result *run = &result.load;
+	int rc = bench_fabric_run(&opts, NULL, &result);
 
+	memcpy(error, run->error, LOAD_ERROR_MAX);
 	if (rc)
 		return rc;
-	rc = cluster_run(&cluster, &opts, &result, error);
-	cluster_free(&cluster);
-	if (rc)
-		return rc;
-	if (total->runs++ && total->trace_hash != result.trace_hash)
-		rc = lab_error(error, "two runs of seed %llu left different traces",
-			       (unsigned long long)r->seed);
-	total->trace_hash = result.trace_hash;
-	total->events += result.events;
-	total->ops += result.ops;
-	total->ns += result.ns;
-	total->wall_seconds += result.wall_seconds;
-	trial_result_free(&result);
+	if (total->runs++ && total->trace_hash != run->trace_hash) {
+		snprintf(error, LOAD_ERROR_MAX, "two runs of seed %llu left different traces",
+			 (unsigned long long)r->seed);
+		rc = -EINVAL;
+	}
+	total->trace_hash = run->trace_hash;
+	total->events += run->events;
+	total->ops += run->run.ops;
+	total->ns += 1e9 * run->run.seconds;
+	total->wall_seconds += run->wall_seconds;
 	return rc;
 }
 
 static void print_total(const struct request *r, const struct total *t)
 {
 	const double mevents = 1e-6 * (double)t->events / t->wall_seconds;
-	const double virtual_ms = 1e-6 * (double)t->ns / t->wall_seconds;
-	const double mops = 1e3 * (double)t->ops / (double)t->ns;
+	const double virtual_ms = 1e-6 * t->ns / t->wall_seconds;
+	const double mops = 1e3 * (double)t->ops / t->ns;
 
 	if (r->json) {
 		putchar('{');
@@ -131,7 +114,7 @@ static void print_total(const struct request *r, const struct total *t)
 		       "\"virtual_ms_per_s\":%.6f,\"mops\":%.6f,\"trace_hash\":\"%016llx\"}\n",
 		       r->nodes, r->threads, r->size, r->pending, r->qps,
 		       (unsigned long long)r->seed, t->runs, (unsigned long long)t->events,
-		       t->wall_seconds, mevents, 1e-6 * (double)t->ns, virtual_ms, mops,
+		       t->wall_seconds, mevents, 1e-6 * t->ns, virtual_ms, mops,
 		       (unsigned long long)t->trace_hash);
 	} else {
 		printf("%u nodes of %u threads on %s, READs of %u B, %u at a time over %u qps, "
@@ -153,7 +136,7 @@ static int bench_sim_main(const struct args *args)
 {
 	const struct request *r = args->opts;
 	struct total total = {0};
-	struct lab_error error;
+	char error[LOAD_ERROR_MAX];
 	int status, rc = 0;
 
 	status = cmd_sim_check(&(struct gn_sim_opts){
@@ -162,7 +145,7 @@ static int bench_sim_main(const struct args *args)
 		return status;
 	bench_stop_on_signals();
 	while (!rc && !bench_stopped() && total.wall_seconds < r->seconds)
-		rc = run_once(r, &total, &error);
+		rc = run_once(r, &total, error);
 	if (total.runs)
 		print_total(r, &total);
 	if (bench_stopped()) {
@@ -173,7 +156,7 @@ static int bench_sim_main(const struct args *args)
 		return EXIT_INTERRUPTED;
 	}
 	if (rc)
-		fprintf(stderr, "gannet: bench sim: %s\n", error.text);
+		fprintf(stderr, "gannet: bench sim: %s\n", error);
 	return cmd_flush_stdout() || rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 

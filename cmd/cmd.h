@@ -10,13 +10,12 @@
 
 struct command;
 extern const struct command command_advise, command_bench, command_demo, command_doctor, command_kv,
-	command_rpc, command_sim, command_sim_run;
+	command_rpc, command_sim;
 
 /*
  * The other processes of benchmarks; not for people. argv[0] is the command's word. As all
  * commands, they return the exit status: 0, 1 failed, 2 wrong usage.
  */
-int cmd_bench_peer(int argc, char **argv);
 int cmd_bench_load_peer(int argc, char **argv);
 int cmd_bench_count_peer(int argc, char **argv);
 

@@ -41,7 +41,6 @@ static const struct command *const commands[] = {
 	/* For gannet itself, and for the shell. */
 	RAW("--complete", main_complete),
 	RAW("--child", main_child),
-	RAW("--bench-peer", cmd_bench_peer),
 	RAW("--bench-load", cmd_bench_load_peer),
 	RAW("--bench-count", cmd_bench_count_peer),
 	NULL,

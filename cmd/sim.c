@@ -43,14 +43,13 @@ static const struct command command_sim_profile = {
 };
 
 static const struct command *const sim_commands[] = {
-	&command_sim_run,
 	&command_sim_profile,
 	NULL,
 };
 
 const struct command command_sim = {
 	.name = "sim",
-	.what = "clusters in virtual time: gannet sim run, profile",
+	.what = "network cards for clusters in virtual time: gannet sim profile",
 	.about = "Clusters of machines and their network cards in virtual time, for the real code.",
 	.commands = sim_commands,
 };

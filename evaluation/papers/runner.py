@@ -14,6 +14,9 @@ import threading
 import time
 from typing import NamedTuple
 
+from . import bench
+from .lists import parse_config
+
 LAYERS = ("fabric", "rpc", "kv", "msg")
 
 
@@ -37,23 +40,34 @@ class Run(NamedTuple):
     config: str
 
 
-def run_point(gannet, run, card, seed, effort, started=lambda process: None):
+def command_of(run, card, seed, effort):
+    """The command that makes a run, without the name of the program."""
+    how = ["--seed", str(seed), "--effort", repr(effort)]
+    return bench.command_of(run, card, parse_config(run.config)) + how
+
+
+def run_point(gannet, run, card, seed, effort, timeout_s=None, started=lambda process: None):
     """{metric: value} of one simulated run. The only place that calls the simulator."""
     if run.layer not in LAYERS:
         raise NotWritten(f"there is no layer {run.layer} yet")
-    command = [gannet, "sim", "run", run.layer, "--json", "--config", run.config,
-               "--profile", run.profile if card == run.profile else f"{run.profile}={card}",
-               "--seed", str(seed), "--effort", repr(effort)]
-    if run.preset != "-":
-        command += ["--preset", run.preset]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+    try:
+        command = command_of(run, card, seed, effort)
+    except (bench.BadConfig, ValueError) as why:
+        raise CannotRun(why) from None
+    process = subprocess.Popen([gannet, *command], stdin=subprocess.DEVNULL, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     started(process)
-    out, err = process.communicate()
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise CannotRun(f"a run had no result after {timeout_s:g} s: give it longer with "
+                        "--timeout, or make runs shorter with --effort") from None
     if process.returncode:
         last = (err.strip().splitlines() or [f"exit status {process.returncode}"])[-1]
         raise CannotRun(last.removeprefix("gannet: "))
-    return json.loads(out)
+    return bench.metrics_of(json.loads(out))
 
 
 def digest(path):
@@ -97,8 +111,10 @@ class Runner:
     jobs processes at a time, and then lets the job compute its result from them.
     """
 
-    def __init__(self, gannet, seed=1, effort=1.0, jobs=1, cards=None, cache=None):
+    def __init__(self, gannet, seed=1, effort=1.0, jobs=1, cards=None, cache=None,
+                 timeout_s=None):
         self.gannet, self.seed, self.effort, self.jobs = gannet, seed, effort, jobs
+        self.timeout_s = timeout_s  # for each run; None: any time
         self.cards = cards or {}  # profile: a profile or file that is simulated in its place
         self.cache = Cache(cache, gannet) if cache else None
         self.results = {}  # Run: {metric: value}, or why there are none
@@ -177,7 +193,8 @@ class Runner:
                 if self.stopped:
                     process.kill()
         try:
-            return run_point(self.gannet, run, self.card(run), self.seed, self.effort, keep)
+            return run_point(self.gannet, run, self.card(run), self.seed, self.effort,
+                             self.timeout_s, keep)
         except CannotRun as why:
             return why
         finally:

@@ -163,6 +163,15 @@ static inline struct gn_wait_item gn_wait_fd(int fd)
  */
 GN_API int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns,
 		   const char *reason);
+/*
+ * gn_wait() by events only: arms the items, polls them once and sleeps. For callers that have
+ * polled long enough themselves, and for events that come seldom: an event costs several
+ * microseconds, but the wait costs no CPU time. Poll first: cards raise an event at once for a cq
+ * that is armed with completions in it. A set that cannot sleep yields from the start. In a
+ * simulation each return with a ready item costs the profile's interrupt_ns of CPU time.
+ */
+GN_API int gn_wait_sleep(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns,
+			 const char *reason);
 
 /* ---- checksums ---- */
 

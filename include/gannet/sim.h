@@ -19,6 +19,8 @@
 #ifndef GANNET_SIM_H
 #define GANNET_SIM_H
 
+#include <signal.h>
+
 #include <gannet/exec.h>
 
 #ifdef __cplusplus
@@ -49,6 +51,8 @@ struct gn_sim_opts {
 	 */
 	uint64_t caps_off;
 	const char *faults; /* faults to inject, see gn_sim_inject(); NULL: none */
+	/* A run ends with -EINTR when a signal handler has set this. NULL: no signal ends a run. */
+	const volatile sig_atomic_t *interrupted;
 };
 
 GN_API int gn_sim_create(const struct gn_sim_opts *opts, struct gn_sim **out);
@@ -73,12 +77,12 @@ GN_API int gn_sim_spawn(struct gn_sim *sim, unsigned node, gn_node_main *program
 GN_API int gn_sim_kill(struct gn_sim *sim, unsigned process);
 
 /*
- * Runs until every process has ended: 0. -EDEADLK: no thread can run any more (faults still to come
- * do not count, except a scheduled crash), or a thread polls for ever (a million empty polls
- * without a wait); the log names each thread and the reason of its wait. -EFAULT: a program changed
- * or deregistered the buffer of a send before its completion; the log names it. -ETIMEDOUT:
- * limit_ns. -EBUSY: called from inside a simulation. Processes that have not ended stay as they
- * are: kill or spawn some, and run again.
+ * Runs until every process has ended: 0. -EDEADLK: no thread can run any more (faults still to
+ * come do not count, except a scheduled crash), or a thread polls for ever (a million empty polls
+ * without a wait); the log names each thread and the reason of its wait. -EFAULT: a program
+ * changed or deregistered the buffer of a send before its completion; the log names it.
+ * -ETIMEDOUT: limit_ns. -EINTR: *interrupted is set. -EBUSY: called from inside a simulation.
+ * Processes that have not ended stay as they are: kill or spawn some, and run again.
  */
 GN_API int gn_sim_run(struct gn_sim *sim);
 

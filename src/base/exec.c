@@ -236,19 +236,32 @@ void gn_slot_destroy(struct gn_slot *slot)
 		exec_table()->slot_destroy(slot);
 }
 
-int exec_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+static inline int wait_spin_or_sleep(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns,
+				     const char *reason, bool spin)
 {
 	if (n > GN_WAIT_MAX)
 		return gn_fail(-EINVAL, "gn_wait(): n is more than GN_WAIT_MAX");
 	deadline_ns = deadline_given(deadline_ns);
 	if (likely(!exec_installed))
-		return real_wait(items, n, deadline_ns, reason);
-	return exec_installed->wait(items, n, deadline_ns, reason);
+		return real_wait(items, n, deadline_ns, reason, spin);
+	return exec_installed->wait(items, n, deadline_ns, reason, spin);
+}
+
+int exec_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+{
+	return wait_spin_or_sleep(items, n, deadline_ns, reason, true);
 }
 
 int gn_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
 {
 	const int rc = exec_wait(items, n, deadline_ns, reason);
+
+	return likely(rc >= 0) ? rc : exec_wait_failed(rc, deadline_ns, reason);
+}
+
+int gn_wait_sleep(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+{
+	const int rc = wait_spin_or_sleep(items, n, deadline_ns, reason, false);
 
 	return likely(rc >= 0) ? rc : exec_wait_failed(rc, deadline_ns, reason);
 }

@@ -46,8 +46,9 @@ struct exec_ops {
 	int (*slot_set)(struct gn_slot *slot, void *value);
 	void (*slot_destroy)(struct gn_slot *slot);
 
+	/* spin: poll for a while before sleeping */
 	int (*wait)(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns,
-		    const char *reason);
+		    const char *reason, bool spin);
 };
 
 extern const struct exec_ops exec_real;

@@ -42,7 +42,8 @@ static inline uint64_t real_thread_id(void)
 	return likely(real_own_number) ? real_own_number : real_thread_number();
 }
 
-int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason);
+int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason,
+	      bool spin);
 
 static inline struct timespec ns_to_timespec(uint64_t ns)
 {

@@ -27,6 +27,8 @@ struct source_ops {
 	int (*arm)(struct gn_source *source);
 	void (*disarm)(struct gn_source *source); /* optional */
 	int (*prepare)(struct gn_source *source); /* objects only */
+	/* optional; simulation: a thread waits for an event of it; a process would arm it */
+	void (*armed)(struct gn_source *source);
 };
 
 struct gn_source {

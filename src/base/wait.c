@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gn_wait() in a process: spin shortly, yield for a while, then sleep in ppoll(). A machine with
+ * gn_wait() in a process: spin shortly, yield for a while, then sleep in ppoll(); gn_wait_sleep()
+ * sleeps at once. A machine with
  * two cores may run both polling sides of a connection and everything else, so spinning is short. A
  * set sleeps only if every item has an fd that wakes it; otherwise it keeps yielding. Objects are
  * prepared before the spin, because their requests to peers take as long as the spin.
@@ -155,21 +156,22 @@ static int sleep_items(struct gn_wait_item *items, unsigned n, uint64_t deadline
  * A signal interrupts ppoll() but not a loop that yields, so a set that cannot sleep returns 0 from
  * time to time: the caller sees what a signal handler changed.
  */
-static int wait_slow(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns)
+static int wait_slow(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, bool spin)
 {
+	const uint64_t spin_ns = spin ? SPIN_NS : 0, yield_ns = spin ? YIELD_NS : 0;
 	uint64_t start_ns, spent_ns = 0;
 	bool can_sleep = true;
 	int ready =
 		/* before the first reading of the clock, which takes as long */
-		spin_items(items, n);
+		spin ? spin_items(items, n) : 0;
 
 	if (ready)
 		return ready;
 	start_ns = real_now_ns();
 	while (start_ns + spent_ns < deadline_ns) {
-		if (spent_ns < SPIN_NS) {
+		if (spent_ns < spin_ns) {
 			ready = spin_items(items, n);
-		} else if (spent_ns < SPIN_NS + YIELD_NS || !can_sleep) {
+		} else if (spent_ns < spin_ns + yield_ns || !can_sleep) {
 			sched_yield();
 			ready = poll_items(items, n);
 		} else {
@@ -185,10 +187,12 @@ static int wait_slow(struct gn_wait_item *items, unsigned n, uint64_t deadline_n
 }
 
 /* An item that is ready already costs one poll. */
-int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason,
+	      bool spin)
 {
 	uint64_t until_ns = deadline_ns;
-	int rc = poll_items(items, n);
+	/* Without spinning the caller has polled, and wants an event. */
+	int rc = likely(spin) || deadline_ns == GN_NO_WAIT ? poll_items(items, n) : 0;
 
 	(void)reason;
 	if (likely(rc))
@@ -197,7 +201,7 @@ int real_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, cons
 		return -ETIMEDOUT;
 	rc = source_prepare_items(items, n, &until_ns);
 	if (!rc)
-		rc = wait_slow(items, n, until_ns);
+		rc = wait_slow(items, n, until_ns, spin);
 	if (unlikely(rc == -ETIMEDOUT && until_ns < deadline_ns))
 		rc = poll_items(items, n); /* an object may be due */
 	source_rest_items(items, n);

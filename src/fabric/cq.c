@@ -77,8 +77,15 @@ static void cq_source_disarm(struct gn_source *source)
 	cq_drop_unwanted_event(cq);
 }
 
-static const struct source_ops cq_source = {
-	.ready = cq_source_ready, .arm = cq_source_arm, .disarm = cq_source_disarm};
+static void cq_source_armed(struct gn_source *source)
+{
+	counter_add(&container_of(source, struct gn_cq, source)->arms, 1);
+}
+
+static const struct source_ops cq_source = {.ready = cq_source_ready,
+					    .arm = cq_source_arm,
+					    .disarm = cq_source_disarm,
+					    .armed = cq_source_armed};
 
 int gn_cq_create(struct gn_ctx *ctx, const struct gn_cq_opts *given, struct gn_cq **out)
 {

@@ -40,6 +40,8 @@ void sim_leave(struct sim_entry before)
 
 /* ---- create, destroy ---- */
 
+static const sig_atomic_t sim_never_interrupted;
+
 static int sim_check_opts(const struct gn_sim_opts *opts)
 {
 	if (opts->nodes < 1 || opts->nodes > GN_SIM_NODES_MAX)
@@ -121,6 +123,7 @@ int gn_sim_create(const struct gn_sim_opts *given, struct gn_sim **out)
 	if (rc)
 		goto destroy_scheduler;
 	sim->caps_off = opts->caps_off;
+	sim->interrupted = opts->interrupted ? opts->interrupted : &sim_never_interrupted;
 	sim->stack_bytes = opts->stack_bytes ? opts->stack_bytes : GN_SIM_STACK_DEFAULT;
 	sim->home = &current;
 	rc = opts->faults ? gn_sim_inject(sim, opts->faults) : 0;
@@ -207,6 +210,8 @@ static int sim_run_events(struct gn_sim *sim)
 	struct sim_engine *engine = &sim->engine;
 
 	while (sim->n_live > 0 && !sim->stop) {
+		if (*sim->interrupted)
+			return gn_fail(-EINTR, "sim: interrupted");
 		int rc = sim_only_idle(sim) ? -ENOENT : sim_engine_step(engine);
 
 		if (rc == -ETIMEDOUT)

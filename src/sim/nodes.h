@@ -168,6 +168,7 @@ struct gn_sim {
 	const void *home; /* the OS thread it belongs to */
 	bool running;
 	int stop; /* error that ends the run early */
+	const volatile sig_atomic_t *interrupted; /* of struct gn_sim_opts */
 
 	struct gn_fiber *scheduler; /* the engine's context while a thread runs */
 	struct sim_thread *thread;  /* the running thread; NULL: the engine */
@@ -278,7 +279,8 @@ static inline bool sim_only_idle(const struct gn_sim *sim)
 }
 
 /* wait.c */
-int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason);
+int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason,
+	     bool spin);
 void sim_wait_unlink(struct sim_thread *thread); /* before it is destroyed */
 void sim_words_due(struct sim_event *event);	 /* proc->words */
 /* The fabric stored bytes in memory of proc. */

@@ -10,6 +10,7 @@
 #include "gannet/exec.h"
 
 #define SIM_PROFILE_NAME 32u
+#define SIM_SGE_MAX	 64u /* the largest max_sge */
 
 /* Ordering guarantees of a card; the provider translates them into capabilities. */
 enum sim_promise {
@@ -67,7 +68,9 @@ struct sim_profile {
 	uint64_t translation_bytes; /* covered by one entry of one unit */
 	uint64_t translation_units; /* of a separate translation cache; 0: shared with contexts */
 	uint64_t miss_ps, miss_inbound_ps, miss_write_ps;
-	uint64_t wqe_slots, wqe_miss_ps;
+	/* lines of 64 bytes of outstanding requests that the card keeps: in all, and of one qp */
+	uint64_t wqe_slots, wqe_qp_slots;
+	uint64_t wqe_miss_ps, wqe_miss_write_ps;
 	/* A card that stalls where others continue (stalls.c): 0 or 1; and the costs of a stall. */
 	uint64_t stalls, visit_ps, visit_send_ps, miss_receive_ps;
 

@@ -159,33 +159,56 @@ static bool wait_can_sleep(const struct gn_wait_item *items, unsigned n)
 	return true;
 }
 
-static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
-		       uint64_t deadline_ns, const char *reason)
+static void wait_armed_source(struct gn_source *source)
 {
-	const struct sim_engine *engine = &self->proc->sim->engine;
+	if (source->ops->armed)
+		source->ops->armed(source);
+	for (struct gn_source *m = source->mute ? NULL : source->members; m; m = m->next)
+		wait_armed_source(m);
+}
+
+/* The items were armed. An interrupt follows, unless the deadline came first. */
+static void wait_by_event(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
+			  bool interrupt)
+{
+	for (unsigned i = 0; i < n; i++)
+		wait_armed_source(items[i].source);
+	if (interrupt)
+		sim_owe(self->proc->sim, sim_interrupt(&self->proc->node->device));
+}
+
+static int wait_linked(struct sim_thread *self, struct gn_wait_item *items, unsigned n,
+		       uint64_t deadline_ns, const char *reason, bool spin)
+{
+	const struct gn_sim *sim = self->proc->sim;
 	const bool sleeps = wait_can_sleep(items, n);
+	bool by_event = false;
 
 	for (;;) {
+		uint64_t from_ps;
 		int ready;
 
 		self->woken = false;
 		ready = wait_poll_items(self, items, n);
-		if (ready)
+		if (ready) {
+			if (sleeps && !spin && !by_event)
+				wait_by_event(self, items, n, true);
 			return ready;
+		}
 		if (sim_passed(self, deadline_ns))
 			return -ETIMEDOUT;
-		if (!self->woken) {
-			const uint64_t from_ps = engine->now_ps;
-
-			sim_park_till(self, deadline_ns, reason);
-			if (sleeps && self->woken)
-				sim_owe(self->proc->sim, sim_wake_cost(&self->proc->node->device,
-								       engine->now_ps - from_ps));
-		}
+		if (self->woken)
+			continue;
+		from_ps = sim->engine.now_ps;
+		sim_park_till(self, deadline_ns, reason);
+		by_event = sleeps && (!spin || sim->engine.now_ps - from_ps > sim->profile.spin_ps);
+		if (by_event)
+			wait_by_event(self, items, n, self->woken);
 	}
 }
 
-int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason)
+int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const char *reason,
+	     bool spin)
 {
 	struct gn_sim *sim = sim_current();
 	struct sim_thread *self = sim->thread;
@@ -210,7 +233,7 @@ int sim_wait(struct gn_wait_item *items, unsigned n, uint64_t deadline_ns, const
 	if (!rc) {
 		sim_spun(sim);
 		wait_link_all(self, items, n);
-		rc = wait_linked(self, items, n, until_ns, reason);
+		rc = wait_linked(self, items, n, until_ns, reason, spin);
 		sim_wait_unlink(self);
 	}
 	source_rest_items(items, n);

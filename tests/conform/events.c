@@ -72,7 +72,9 @@ static bool send_some(struct cf *cf, struct cf_rc *rc, unsigned n, uint32_t flag
 
 /* ---- 40 ---- */
 
-#define ARM_ROUNDS 4u
+#define ARM_ROUNDS   4u
+#define SLEEP_ROUNDS 40u
+#define LATE_US	     2000u
 
 /* In round n a side arms its cq n times before the burst: whatever n, one event at most. */
 static bool once_round(struct cf *cf, struct gn_chan *chan, struct gn_cq *cq, unsigned arms)
@@ -110,6 +112,39 @@ static bool wait_is_not_arm(struct cf *cf, struct cf_rc *rc)
 	return true;
 }
 
+/* Sleeps until the next completion, which comes early or late. */
+static bool sleep_round(struct cf *cf, struct cf_rc *rc)
+{
+	struct gn_wait_item item = gn_wait_on(gn_cq_source(rc->recv_cq));
+	const uint64_t deadline_ns = cf_deadline(cf);
+	struct gn_wc wc;
+	int n, rc_wait = 0;
+
+	CHECK(cf_recv(cf, rc, 1, 0, MSG_BYTES));
+	CHECK(cf_sync(cf));
+	while (!(n = gn_cq_poll(rc->recv_cq, &wc, 1))) {
+		CHECK(rc_wait >= 0, "the wait: %s", gn_strerror(rc_wait));
+		rc_wait = gn_wait_sleep(&item, 1, deadline_ns, "a message");
+	}
+	CHECK_INT(n, 1);
+	CHECK_INT(wc.status, GN_WC_OK);
+	return true;
+}
+
+static bool sleep_rounds(struct cf *cf, struct cf_rc *rc)
+{
+	struct gn_counters before = {.size = sizeof(before)}, after = before;
+
+	CHECK_INT(gn_fabric_counters(cf->fabric, &before), 0);
+	for (unsigned i = 0; i < SLEEP_ROUNDS; i++)
+		CHECK(sleep_round(cf, rc));
+	CHECK_INT(gn_fabric_counters(cf->fabric, &after), 0);
+	/* Usually as many as late messages; on a busy machine these may be there first. */
+	CHECK(after.arms > before.arms, "no wait has armed the cq");
+	CHECK(expect_quiet(cf, rc->chan));
+	return true;
+}
+
 static bool once_a(struct cf *cf)
 {
 	struct cf_rc_opts opts = {.events = true};
@@ -127,6 +162,7 @@ static bool once_a(struct cf *cf)
 		CHECK(once_round(cf, rc.chan, rc.recv_cq, arms));
 	}
 	CHECK(wait_is_not_arm(cf, &rc));
+	CHECK(sleep_rounds(cf, &rc));
 	return cf_sync(cf);
 }
 
@@ -146,6 +182,11 @@ static bool once_b(struct cf *cf)
 	for (unsigned i = 0; i < 2; i++) {
 		CHECK(cf_sync(cf));
 		CHECK(send_some(cf, &rc, BURST, 0));
+	}
+	for (unsigned i = 0; i < SLEEP_ROUNDS; i++) {
+		CHECK(cf_sync(cf));
+		gn_sleep_us(i % 2 ? LATE_US : 0);
+		CHECK(send_some(cf, &rc, 1, 0));
 	}
 	return cf_sync(cf);
 }

@@ -65,7 +65,7 @@ struct world {
 };
 
 #define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
-#define world_say(w, ...)  seeds_say(&(w)->run, __VA_ARGS__)
+#define world_log(w, ...)  seeds_log(&(w)->run, __VA_ARGS__)
 
 struct client_arg {
 	struct world *w;

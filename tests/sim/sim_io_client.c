@@ -109,7 +109,7 @@ static void op_ended(struct thread *t, struct op *op)
 	w->sums.timeouts += status == -ETIMEDOUT;
 	w->sums.cancelled += status == -ECANCELED;
 	w->sums.lost += status == -ESTALE;
-	world_say(w, "thread %u: %s of %u blocks at %u, version %u: %s", t->index,
+	world_log(w, "thread %u: %s of %u blocks at %u, version %u: %s", t->index,
 		  op->req.op == GN_IO_READ ? "READ" : "WRITE", op->n, op->block, op->version,
 		  gn_strerror(status));
 	if (status && status != -ESTALE && status != -ETIMEDOUT && status != -ECANCELED)

@@ -99,7 +99,7 @@ static void lender_answer(struct lender *l, struct gn_event *event)
 		return;
 	}
 	s->generation[attach.channel] = attach.generation;
-	world_say(l->w, "client %u, channel %u: generation %u", attach.token[0], attach.channel,
+	world_log(l->w, "client %u, channel %u: generation %u", attach.token[0], attach.channel,
 		  attach.generation);
 	gn_accept(event->req, s->qp[attach.channel], &conn);
 }
@@ -177,7 +177,7 @@ static int lender_serve_once(struct world *w, struct gn_fabric *fabric, uint32_t
 	struct lender l = {.w = w, .incarnation = ++w->incarnation};
 	int rc = lender_begin(&l, fabric);
 
-	world_say(w, "lends memory, incarnation %llu: %s", (unsigned long long)l.incarnation,
+	world_log(w, "lends memory, incarnation %llu: %s", (unsigned long long)l.incarnation,
 		  gn_strerror(rc));
 	while (!rc && !all_over(w) && !*w->run.failure &&
 	       (!stop_us || gn_sim_now_ns(w->run.sim) < stop_us * 1000ull)) {

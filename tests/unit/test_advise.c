@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet advise without the simulator: a layer whose figures are known stands in for it, so that
+ * gannet advise without the simulator: a load whose figures are known stands in for it, so that
  * what the search finds, how it ranks it and what it says of it can be told beforehand.
  */
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "advise.h"
 #include "unit.h"
 
-/* ---- a layer of our own ---- */
+/* ---- a load of our own ---- */
 
 /*
  * Figures grow with the requests under way up to knee, and stay there, or fall by a tenth with
@@ -47,32 +47,32 @@ static double rate_of(enum gn_msg_protocol protocol, unsigned threads, unsigned 
 	return most;
 }
 
-static int made_run(const struct lab_setup *setup, const struct config *config,
-		    struct lab_metrics *out, struct lab_error *error)
+static int made_run(const struct bench_msg_opts *o, bench_progress_fn *progress,
+		    struct bench_msg_result *out)
 {
-	enum gn_msg_protocol protocol;
-	uint64_t nodes, threads, pending, value;
 	double mops;
 
-	assert_string_equal(setup->preset, "gannet");
-	assert_int_equal(gn_msg_protocol_parse(config_get(config, "protocol"), &protocol), 0);
-	assert_int_equal(config_uint(config, "nodes", 0, 1, 1000, &nodes, error), 0);
-	assert_int_equal(config_uint(config, "threads", 0, 1, 1000, &threads, error), 0);
-	assert_int_equal(config_uint(config, "pending", 0, 1, 1000, &pending, error), 0);
-	assert_int_equal(config_uint(config, "value", 0, 1, 1u << 20, &value, error), 0);
+	assert_null(progress);
+	assert_string_equal(o->load.provider, "sim");
+	assert_string_equal(o->load.profile, "ideal");
+	assert_int_equal(o->load.paper, 0);
 	runs++;
-	if (threads > runs_threads_max)
-		runs_threads_max = (unsigned)threads;
+	if (o->threads > runs_threads_max)
+		runs_threads_max = o->threads;
+	*out = (struct bench_msg_result){.requests = 0};
 	if (made.stop_after && runs == (unsigned)made.stop_after) {
 		interrupted = 1;
 		return -EINTR;
 	}
-	if (!(made.most[protocol] > 0))
-		return lab_error(error, "%s is not there", gn_msg_protocol_str(protocol));
-	mops = rate_of(protocol, (unsigned)threads, (unsigned)pending, value == 8);
-	lab_metric_add(out, "mops", mops);
-	lab_metric_add(out, "latency_us_mean", made.base_us + (double)pending / mops);
-	lab_metric_add(out, "p99_us", made.base_us + 2 * (double)pending / mops);
+	if (!(made.most[o->protocol] > 0)) {
+		snprintf(out->error, sizeof(out->error), "%s is not there",
+			 gn_msg_protocol_str(o->protocol));
+		return -EINVAL;
+	}
+	mops = rate_of(o->protocol, o->threads, o->pending, o->value_bytes == 8);
+	out->mops = mops;
+	out->latency_us_mean = made.base_us + (double)o->pending / mops;
+	out->p99_us = made.base_us + 2 * (double)o->pending / mops;
 	return 0;
 }
 
@@ -95,7 +95,7 @@ static struct advise_query question(void)
 		.base_us = 2,
 	};
 	return (struct advise_query){
-		.topology = ADVISE_M1,
+		.topology = BENCH_MSG_M1,
 		.nodes = 28,
 		.threads_min = 1,
 		.threads_max = 1,
@@ -106,7 +106,6 @@ static struct advise_query question(void)
 		.datagrams = true,
 		.pending_max = ADVISE_PENDING_MAX,
 		.profile = "ideal",
-		.preset = "gannet",
 		.seed = 1,
 		.effort = 1,
 		.jobs = 1,
@@ -116,11 +115,11 @@ static struct advise_query question(void)
 static struct advise_answer ask(const struct advise_query *q)
 {
 	struct advise_answer answer;
-	struct lab_error error = {""};
-	const int rc = advise_run(&env, q, &answer, &error);
+	char why[BENCH_WHY_MAX] = "";
+	const int rc = advise_run(&env, q, &answer, why);
 
 	if (rc)
-		print_message("# %s\n", error.text);
+		print_message("# %s\n", why);
 	assert_int_equal(rc, 0);
 	return answer;
 }
@@ -295,7 +294,7 @@ static void impossible(void **state)
 {
 	struct advise_query q = question();
 	struct advise_answer a;
-	struct lab_error error;
+	char why[BENCH_WHY_MAX];
 
 	(void)state;
 	made.most[GN_MSG_UD] = 0;
@@ -306,8 +305,8 @@ static void impossible(void **state)
 	advise_free(&a);
 	q = question();
 	memset(made.most, 0, sizeof(made.most));
-	assert_int_equal(advise_run(&env, &q, &a, &error), -EIO);
-	assert_non_null(strstr(error.text, "is not there"));
+	assert_int_equal(advise_run(&env, &q, &a, why), -EIO);
+	assert_non_null(strstr(why, "is not there"));
 	advise_free(&a);
 }
 
@@ -315,22 +314,23 @@ static void refused(void **state)
 {
 	static const struct {
 		unsigned nodes, threads, request, value, read_pct, protocols;
-		enum advise_topology topology;
+		enum bench_msg_topology topology;
 		const char *why;
 	} bad[] = {
-		{1, 1, 36, 365, 100, ADVISE_ALL_PROTOCOLS, ADVISE_MM, "M:M needs two"},
-		{128, 16, 36, 365, 100, ADVISE_ALL_PROTOCOLS, ADVISE_MM, "connections"},
-		{4, 1, 36, 2u << 20, 100, ADVISE_ALL_PROTOCOLS, ADVISE_M1, "--value 2097152 is"},
-		{4, 1, 2u << 20, 36, 100, ADVISE_ALL_PROTOCOLS, ADVISE_M1, "--request 2097152 is"},
-		{4, 1, 64, 1u << 20, 50, ADVISE_ALL_PROTOCOLS, ADVISE_M1, "for a write"},
-		{4, 1, 36, 365, 50, 1u << GN_MSG_READ, ADVISE_M1, "cannot write"},
-		{128, 16, 36, 1u << 20, 100, ADVISE_ALL_PROTOCOLS, ADVISE_M1, "fewer nodes"},
+		{1, 1, 36, 365, 100, ADVISE_ALL_PROTOCOLS, BENCH_MSG_MM, "M:M needs two"},
+		{128, 16, 36, 365, 100, ADVISE_ALL_PROTOCOLS, BENCH_MSG_MM, "connections"},
+		{4, 1, 36, 2u << 20, 100, ADVISE_ALL_PROTOCOLS, BENCH_MSG_M1, "--value 2097152 is"},
+		{4, 1, 2u << 20, 36, 100, ADVISE_ALL_PROTOCOLS, BENCH_MSG_M1,
+		 "--request 2097152 is"},
+		{4, 1, 64, 1u << 20, 50, ADVISE_ALL_PROTOCOLS, BENCH_MSG_M1, "for a write"},
+		{4, 1, 36, 365, 50, 1u << GN_MSG_READ, BENCH_MSG_M1, "cannot write"},
+		{128, 16, 36, 1u << 20, 100, ADVISE_ALL_PROTOCOLS, BENCH_MSG_M1, "fewer nodes"},
 	};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		struct advise_query q = question();
-		struct lab_error error = {""};
+		char why[BENCH_WHY_MAX] = "";
 
 		q.topology = bad[i].topology;
 		q.nodes = bad[i].nodes;
@@ -339,9 +339,9 @@ static void refused(void **state)
 		q.value = bad[i].value;
 		q.read_pct = bad[i].read_pct;
 		q.protocols = bad[i].protocols;
-		assert_int_equal(advise_check(&q, &error), -EINVAL);
-		if (!strstr(error.text, bad[i].why))
-			fail_msg("'%s' is not in '%s'", bad[i].why, error.text);
+		assert_int_equal(advise_check(&q, why), -EINVAL);
+		if (!strstr(why, bad[i].why))
+			fail_msg("'%s' is not in '%s'", bad[i].why, why);
 	}
 }
 
@@ -386,7 +386,7 @@ static void threads(void **state)
 	struct advise_answer a;
 
 	(void)state;
-	q.topology = ADVISE_MM;
+	q.topology = BENCH_MSG_MM;
 	q.threads_max = 16;
 	q.brief = true;
 	made.most_threads[GN_MSG_READ] = 1;
@@ -398,7 +398,7 @@ static void threads(void **state)
 	assert_says(&a, "54 on each node");
 	advise_free(&a);
 	q = question();
-	q.topology = ADVISE_1M;
+	q.topology = BENCH_MSG_1M;
 	q.threads_max = 16;
 	q.brief = true;
 	made.most_threads[GN_MSG_SEND_WRITE] = 20;
@@ -487,17 +487,17 @@ static void interrupts(void **state)
 {
 	struct advise_query q = question();
 	struct advise_answer a;
-	struct lab_error error;
+	char why[BENCH_WHY_MAX];
 
 	(void)state;
 	made.stop_after = 1;
-	assert_int_equal(advise_run(&env, &q, &a, &error), -EINTR);
+	assert_int_equal(advise_run(&env, &q, &a, why), -EINTR);
 	assert_true(a.unfinished);
 	assert_begins(&a, "Interrupted before anything was known.\n");
 	advise_free(&a);
 	q = question();
 	made.stop_after = 40; /* some sweeps are complete */
-	assert_int_equal(advise_run(&env, &q, &a, &error), -EINTR);
+	assert_int_equal(advise_run(&env, &q, &a, why), -EINTR);
 	assert_begins(&a, "Interrupted; so far: READ: ");
 	advise_free(&a);
 }

@@ -201,12 +201,31 @@ static void undone(void **state)
 	unmake(&f);
 }
 
+/* --memory is of all servers together, however many there are. */
+static void memory_is_shared(void **state)
+{
+	struct bench_kv_opts o = usual;
+	struct gn_kv_server_opts server;
+
+	(void)state;
+	o.memory = 64u << 20;
+	o.load.threads = 4;
+	kv_server_opts(&o, &server);
+	assert_int_equal(server.threads, 4);
+	assert_int_equal(server.memory, 64u << 20);
+	o.split = true;
+	kv_server_opts(&o, &server);
+	assert_int_equal(server.threads, 1);
+	assert_int_equal(server.memory, 16u << 20);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keys_differ),	    cmocka_unit_test(all_is_found_and_right),
 		cmocka_unit_test(one_wrong_bit),    cmocka_unit_test(anothers_and_other_lengths),
 		cmocka_unit_test(a_miss_is_no_hit), cmocka_unit_test(undone),
+		cmocka_unit_test(memory_is_shared),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,7 +24,7 @@
 static void values_of(const char *text, uint32_t *out, uint32_t *n)
 {
 	struct sweep sweep = {0};
-	char why[SWEEP_WHY_MAX] = "";
+	char why[BENCH_WHY_MAX] = "";
 
 	if (sweep_add(&sweep, text, why))
 		fail_msg("%s: %s", text, why);
@@ -105,7 +105,7 @@ static void impossible(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct sweep sweep = {0};
-		char why[SWEEP_WHY_MAX] = "";
+		char why[BENCH_WHY_MAX] = "";
 
 		if (sweep_add(&sweep, cases[i][0], why) != -EINVAL)
 			fail_msg("%s was taken", cases[i][0]);
@@ -119,7 +119,7 @@ static void products(void **state)
 {
 	struct sweep sweep = {0};
 	struct bench_msg_opts opts = {.threads = 5};
-	char why[SWEEP_WHY_MAX];
+	char why[BENCH_WHY_MAX];
 
 	(void)state;
 	assert_int_equal(sweep_points(&sweep), 1);
@@ -221,7 +221,7 @@ static bool has_point(const struct result_file *f, const struct bench_msg_opts *
 
 static void open_it(struct result_file *f, const struct place *p, bool cut)
 {
-	char why[RESULT_FILE_WHY_MAX] = "";
+	char why[BENCH_WHY_MAX] = "";
 	bool was_cut;
 
 	if (result_file_open(f, p->path, &was_cut, why))
@@ -233,7 +233,7 @@ static void open_it(struct result_file *f, const struct place *p, bool cut)
 static void refused(const struct place *p, const char *word)
 {
 	size_t before_len, after_len;
-	char *before = read_text(p, &before_len), *after, why[RESULT_FILE_WHY_MAX] = "";
+	char *before = read_text(p, &before_len), *after, why[BENCH_WHY_MAX] = "";
 	struct result_file f;
 	bool cut;
 
@@ -352,7 +352,7 @@ static void not_ours(void **state)
 static void one_at_a_time(void **state)
 {
 	const struct place p = make_place();
-	char why[RESULT_FILE_WHY_MAX];
+	char why[BENCH_WHY_MAX];
 	struct result_file f;
 	bool cut;
 

@@ -269,6 +269,36 @@ static void test_limit(void **state)
 	gn_sim_destroy(sim);
 }
 
+/* The flag of a signal handler ends a run; the run goes on when the flag is clear again. */
+static volatile sig_atomic_t interrupted;
+
+static int interrupts(struct gn_env *env, int argc, char **argv)
+{
+	(void)env, (void)argc, (void)argv;
+	gn_sleep_us(10);
+	interrupted = 1;
+	gn_sleep_us(10);
+	return 0;
+}
+
+static void test_interrupt(void **state)
+{
+	struct gn_sim_opts opts = {.size = sizeof(opts), .nodes = 1, .interrupted = &interrupted};
+	struct gn_sim *sim;
+
+	(void)state;
+	assert_int_equal(gn_sim_create(&opts, &sim), 0);
+	sim_spawn(sim, 0, interrupts, NULL);
+	assert_int_equal(gn_sim_run(sim), -EINTR);
+	assert_string_equal(gn_error(), "sim: interrupted");
+	assert_in_range(gn_sim_now_ns(sim), 10 * US, 10 * US + 999);
+	assert_int_equal(gn_sim_run(sim), -EINTR);
+	interrupted = 0;
+	assert_int_equal(gn_sim_run(sim), 0);
+	assert_in_range(gn_sim_now_ns(sim), 20 * US, 20 * US + 999);
+	gn_sim_destroy(sim);
+}
+
 /* ---- determinism ---- */
 
 #define STEPS 64
@@ -501,6 +531,7 @@ int main(void)
 		SIM_TEST(test_run_inside),
 		SIM_TEST_ALONE(test_virtual_time, sleeps),
 		SIM_TEST(test_limit),
+		SIM_TEST(test_interrupt),
 		SIM_TEST(test_determinism),
 		SIM_TEST(test_random),
 		SIM_TEST(test_deadlock),

@@ -296,6 +296,29 @@ static void test_looks_after_arming(void **state)
 	close(fd);
 }
 
+/* One poll after arming, one after the sleep. */
+static void test_sleeps_at_once(void **state)
+{
+	int fd = eventfd(0, EFD_NONBLOCK);
+	struct fake fake = fake_source(fd);
+	struct gn_wait_item item = gn_wait_on(&fake.source);
+
+	(void)state;
+	assert_int_equal(gn_wait_sleep(&item, 1, GN_NO_WAIT, "test"), -ETIMEDOUT);
+	assert_int_equal(fake.arms, 0);
+	fake.looks = 0;
+	assert_int_equal(gn_wait_sleep(&item, 1, gn_deadline_us(SHORT_US), "test"), -ETIMEDOUT);
+	assert_int_equal(fake.looks, 2);
+	assert_int_equal(fake.arms, 1);
+	assert_int_equal(fake.disarms, 1);
+	fake.ready_after = 2; /* seen by the poll after arming: no sleep */
+	assert_int_equal(gn_wait_sleep(&item, 1, GN_FOREVER, "test"), 1);
+	assert_int_equal(fake.looks, 3);
+	assert_int_equal(fake.arms, 2);
+	assert_int_equal(fake.disarms, 2);
+	close(fd);
+}
+
 /* A wake-up without anything ready (a stale event) does not end the wait. */
 static void test_stale_event(void **state)
 {
@@ -312,11 +335,11 @@ static void test_stale_event(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_word),	      cmocka_unit_test(test_deadline),
-		cmocka_unit_test(test_too_many),      cmocka_unit_test(test_fd),
-		cmocka_unit_test(test_sleep_is_idle), cmocka_unit_test(test_signal),
-		cmocka_unit_test(test_cannot_sleep),  cmocka_unit_test(test_looks_after_arming),
-		cmocka_unit_test(test_stale_event),
+		cmocka_unit_test(test_word),	       cmocka_unit_test(test_deadline),
+		cmocka_unit_test(test_too_many),       cmocka_unit_test(test_fd),
+		cmocka_unit_test(test_sleep_is_idle),  cmocka_unit_test(test_signal),
+		cmocka_unit_test(test_cannot_sleep),   cmocka_unit_test(test_looks_after_arming),
+		cmocka_unit_test(test_sleeps_at_once), cmocka_unit_test(test_stale_event),
 	};
 
 	return cmocka_run_group_tests_name("wait", tests, NULL, NULL);

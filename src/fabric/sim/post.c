@@ -9,6 +9,8 @@
 #include "fabric/sim/sim.h"
 
 #define INLINE_OWN 32u /* inline bytes in the first line of a WQE */
+#define SGE_OWN	   2u  /* … or this many SGEs */
+#define SGE_LINE   4u  /* SGEs in each further line */
 
 int sim_ctx_init(struct gn_ctx *base)
 {
@@ -45,6 +47,18 @@ static uint64_t post_cache_miss_ps(const struct sim_qp *qp, const struct gn_wr *
 	return wr->op == GN_OP_READ && n > near && near ? p->post_far_ps * (n - near) / n : 0;
 }
 
+/* Lines of a WQE behind its first. */
+static uint32_t wqe_more_lines(const struct gn_wr *wr)
+{
+	if (wr->flags & GN_INLINE) {
+		const uint64_t len = soft_sge_len(wr->sge, wr->n_sge);
+
+		return len > INLINE_OWN ? (uint32_t)((len - INLINE_OWN + SIM_LINE - 1) / SIM_LINE) :
+					  0;
+	}
+	return wr->n_sge > SGE_OWN ? (wr->n_sge - SGE_OWN + SGE_LINE - 1) / SGE_LINE : 0;
+}
+
 /* Charges the thread's work for one chain. Returns the time of its doorbell. */
 static uint64_t post_charge(struct sim_qp *qp, const struct gn_wr *wr, unsigned n)
 {
@@ -54,13 +68,8 @@ static uint64_t post_charge(struct sim_qp *qp, const struct gn_wr *wr, unsigned 
 	uint64_t work = n * (p->post_ps + post_cache_miss_ps(qp, wr, p)) + p->doorbell_ps;
 
 	for (unsigned i = 0; i < n; i++, wr = wr->next)
-		if (wr->flags & GN_INLINE) {
-			const uint64_t len = soft_sge_len(wr->sge, wr->n_sge);
-
-			if (len > INLINE_OWN)
-				work += (len - INLINE_OWN + SIM_LINE - 1) / SIM_LINE *
-					p->inline_line_ps;
-		}
+		if (wr->flags & GN_INLINE)
+			work += wqe_more_lines(wr) * p->inline_line_ps;
 	sim_settle(sim);
 	sim_owe_until(sim, sim_path_pass(qp->path, device, sim->thread ? sim->thread->id : 0,
 					 sim->engine.now_ps));
@@ -90,12 +99,13 @@ unsigned sim_post_send(struct gn_qp *base, const struct gn_wr *wr, unsigned n)
 			.first = i == 0,
 			.alone = n == 1,
 			.bytes = (uint32_t)soft_sge_len(wr->sge, wr->n_sge),
+			.lines = 1 + wqe_more_lines(wr),
 		};
+		sim_request_keep(qp, sim_send_at(qp, position));
 		sim_held_add(qp, position);
 		if (mutant("buffer-early", position))
 			mutant_change_buffer(wr);
 	}
-	sim_device_of(qp)->wqes += n;
 	if (base->state == GN_QP_ERROR) /* possibly since the post began */
 		sim_stages_flush(qp);
 	else

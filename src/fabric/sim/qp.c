@@ -102,7 +102,7 @@ void sim_qp_unplug(struct sim_qp *qp)
 	qp->up = false;
 	for (uint64_t at = qp->passed[SIM_DONE]; at < qp->sq.head; at++) {
 		sim_sample_drop(sim_send_at(qp, at));
-		sim_device_of(qp)->wqes--;
+		sim_request_drop(qp, sim_send_at(qp, at));
 	}
 	sim_orphans_drop(qp);
 	sim_held_fini(qp);
@@ -154,7 +154,7 @@ int sim_qp_reset(struct gn_qp *base)
 	struct sim_qp *qp = sim_qp_of(base);
 
 	for (uint64_t at = qp->passed[SIM_DONE]; at < qp->sq.head; at++)
-		sim_device_of(qp)->wqes--;
+		sim_request_drop(qp, sim_send_at(qp, at));
 	sim_held_fini(qp);
 	for (unsigned i = 0; i < SIM_STAGES; i++)
 		qp->passed[i] = qp->sq.head;

@@ -85,27 +85,56 @@ static void send_trace(struct sim_qp *qp, const struct gn_wr *wr, const struct s
 	}
 }
 
-/* What the requester's device looks up for a request: its context and its first SGE. */
+void sim_request_keep(struct sim_qp *qp, const struct sim_send *send)
+{
+	qp->lines += send->lines;
+	sim_device_of(qp)->wqes += send->lines;
+}
+
+void sim_request_drop(struct sim_qp *qp, const struct sim_send *send)
+{
+	qp->lines -= send->lines;
+	sim_device_of(qp)->wqes -= send->lines;
+}
+
+/* Buffers of a request that its device looks up where it fetches or stores their bytes. */
+static unsigned requester_spans(const struct sim_qp *qp, const struct gn_wr *wr,
+				struct sim_span spans[SIM_SGE_MAX])
+{
+	const struct soft_key *keys = sim_fabric_of(&qp->qp.obj)->keys.table;
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < wr->n_sge && n < SIM_SGE_MAX; i++) {
+		const struct gn_sge *sge = &wr->sge[i];
+		const struct soft_key *key = soft_key_find(keys, sge->lkey, qp->qp.pd);
+
+		if (key && sge->len_bytes)
+			spans[n++] = (struct sim_span){
+				.memory = key->key,
+				.offset = (uint64_t)((uint8_t *)sge->addr - key->addr),
+				.bytes = sge->len_bytes,
+			};
+	}
+	return n;
+}
+
+/* What the requester's device looks up for a request: its context and its buffers. */
 static struct sim_message requester_message(const struct sim_qp *qp, const struct gn_wr *wr,
-					    const struct sim_send *send, enum sim_packet packet)
+					    const struct sim_send *send, enum sim_packet packet,
+					    struct sim_span spans[SIM_SGE_MAX])
 {
 	struct sim_message m = {
 		.packet = packet,
 		.read = is_read(wr),
 		.qpn = qp->qp.qpn,
+		.lines = qp->qp.type == GN_QP_RC ? send->lines : 0,
+		.qp_lines = qp->lines,
 		.bytes = send->bytes,
+		.spans = spans,
 	};
-	const struct soft_key *key;
 
-	/* Payload is looked up where it is fetched or stored. */
-	if (!wr->n_sge || !wr->sge[0].len_bytes || wr->flags & GN_INLINE ||
-	    m.read != (packet == SIM_READ_RESPONSE))
-		return m;
-	key = soft_key_find(sim_fabric_of(&qp->qp.obj)->keys.table, wr->sge[0].lkey, qp->qp.pd);
-	if (key) {
-		m.memory = key->key;
-		m.offset = (uint64_t)((uint8_t *)wr->sge[0].addr - key->addr);
-	}
+	if (!(wr->flags & GN_INLINE) && m.read == (packet == SIM_READ_RESPONSE))
+		m.n_spans = requester_spans(qp, wr, spans);
 	return m;
 }
 
@@ -118,10 +147,12 @@ static uint64_t wqe_fetched_ps(struct sim_qp *qp, const struct gn_wr *wr,
 	struct sim_device *device = sim_device_of(qp);
 	const bool payload = send->bytes && !is_read(wr) && !(wr->flags & GN_INLINE);
 	const bool pushed = send->alone && (wr->flags & GN_INLINE || is_read(wr));
-	struct sim_message message;
+	struct sim_span spans[SIM_SGE_MAX];
 
 	if (payload && device->profile->stalls) {
-		message = requester_message(qp, wr, send, SIM_REQUEST);
+		const struct sim_message message =
+			requester_message(qp, wr, send, SIM_REQUEST, spans);
+
 		at_ps = sim_dma_stall(device, at_ps, sim_gather_ps(device, &message));
 	}
 	/* The payload's read depends on the WQE's read. */
@@ -201,6 +232,7 @@ static void stage_tx(struct sim_event *event)
 {
 	struct sim_qp *qp = container_of(event, struct sim_qp, stage[SIM_TX]);
 	struct sim_device *device = sim_device_of(qp);
+	struct sim_span spans[SIM_SGE_MAX];
 	struct sim_message message;
 	const struct gn_wr *wr;
 	struct sim_send *send = stage_head(qp, SIM_TX, &wr);
@@ -220,7 +252,7 @@ static void stage_tx(struct sim_event *event)
 	}
 	send->sent = true;
 	qp->reads += is_read(wr);
-	message = requester_message(qp, wr, send, SIM_REQUEST);
+	message = requester_message(qp, wr, send, SIM_REQUEST, spans);
 	message.cold = send->cold;
 	message.more = qp->sq.head - qp->passed[SIM_DONE] > 1;
 	message.visit = sim_engine_of(qp)->now_ps >= qp->visit_ps;
@@ -260,6 +292,12 @@ static uint64_t remote_region_bytes(const struct sim_qp *to, const struct gn_wr 
 	return key ? key->length : 0;
 }
 
+static struct sim_span remote_span(const struct gn_wr *wr, const struct sim_send *send)
+{
+	return (struct sim_span){
+		.memory = wr->to.remote.key, .offset = wr->to.remote.offset, .bytes = send->bytes};
+}
+
 /* Returns when data received at at_ps is in memory, or data read has arrived from there. */
 static uint64_t dma_done_ps(const struct sim_qp *qp, const struct gn_wr *wr,
 			    const struct sim_send *send, uint64_t at_ps)
@@ -295,6 +333,7 @@ static void stage_rx(struct sim_event *event)
 	const uint64_t now = sim_engine_of(qp)->now_ps;
 	struct sim_message message = {.packet = SIM_REQUEST};
 	struct sim_device *device;
+	struct sim_span span;
 	const struct gn_wr *wr;
 	struct sim_send *send = stage_head(qp, SIM_RX, &wr);
 	uint64_t in, at_ps;
@@ -311,8 +350,9 @@ static void stage_rx(struct sim_event *event)
 	message.qpn = to->qp.qpn;
 	message.bytes = send->bytes;
 	if (wr->op != GN_OP_SEND && wr->op != GN_OP_SEND_IMM) {
-		message.memory = wr->to.remote.key;
-		message.offset = wr->to.remote.offset;
+		span = remote_span(wr, send);
+		message.spans = &span;
+		message.n_spans = 1;
 	}
 	message.receive = takes_receive(wr);
 	at_ps = sim_later(sim_rx(device, &message, &send->stall_ps), in);
@@ -345,8 +385,6 @@ static struct sim_message response_message(const struct sim_qp *qp, const struct
 	return (struct sim_message){
 		.packet = is_read(wr) ? SIM_READ_RESPONSE : SIM_ACK,
 		.qpn = to->qp.qpn,
-		.memory = is_read(wr) ? wr->to.remote.key : 0,
-		.offset = is_read(wr) ? wr->to.remote.offset : 0,
 		.bytes = is_read(wr) ? send->bytes : 0,
 		.visit = is_read(wr) && sim_engine_of(qp)->now_ps >= qp->answer_visit_ps,
 	};
@@ -446,13 +484,14 @@ static void stage_back(struct sim_event *event)
 	struct sim_device *device = sim_device_of(qp);
 	const struct gn_wr *wr;
 	struct sim_send *send = stage_head(qp, SIM_BACK, &wr);
+	struct sim_span spans[SIM_SGE_MAX];
 	uint64_t at_ps = sim_engine_of(qp)->now_ps, stall_ps;
 
 	if (!send)
 		return;
 	if (send->status == GN_WC_OK) {
-		const struct sim_message message =
-			requester_message(qp, wr, send, is_read(wr) ? SIM_READ_RESPONSE : SIM_ACK);
+		const struct sim_message message = requester_message(
+			qp, wr, send, is_read(wr) ? SIM_READ_RESPONSE : SIM_ACK, spans);
 		const uint64_t in = sim_link_receive(device, is_read(wr) ? send->bytes : 0);
 
 		at_ps = sim_later(sim_rx(device, &message, &stall_ps), in);
@@ -479,7 +518,7 @@ static bool complete_send(struct sim_qp *qp)
 
 		sim_held_end(qp, position);
 		qp->sq.tail = qp->passed[SIM_DONE];
-		sim_device_of(qp)->wqes--;
+		sim_request_drop(qp, send);
 		if (send->status == GN_WC_OK && !(wr->flags & GN_SIGNALED))
 			continue;
 		sim_cq_push(qp->qp.send_cq,

@@ -115,6 +115,7 @@ struct sim_send {
 	uint64_t stall_ps; /* how long the target stalls before it accesses memory */
 	bool cold;	   /* the device must fetch it and its context, which stalls others */
 	uint32_t bytes;	   /* of payload */
+	uint32_t lines;	   /* of 64 bytes that the request takes in the device */
 	struct sim_sample *sample; /* a READ that is sampled in steps */
 };
 
@@ -139,6 +140,7 @@ struct sim_qp {
 	uint64_t visit_ps, answer_visit_ps;
 	uint64_t heard; /* from its peer: requests that took effect here, responses to READs */
 	uint32_t reads; /* READs and atomics without a response: what a fence waits for */
+	uint64_t lines; /* of requests that have not completed */
 	bool placing;	/* the first request of stage PLACE is taking effect */
 	bool up;	/* initialised: visible to other threads */
 	struct soft_rq rq;
@@ -233,6 +235,9 @@ unsigned sim_post_recv(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n
 
 /* ---- send.c: the stages ---- */
 extern void (*const sim_stage_fn[SIM_STAGES])(struct sim_event *event);
+/* The device keeps a request from its post until it has completed. */
+void sim_request_keep(struct sim_qp *qp, const struct sim_send *send);
+void sim_request_drop(struct sim_qp *qp, const struct sim_send *send);
 /* Schedules the stage if a request waits for it. */
 void sim_stage_kick(struct sim_qp *qp, enum sim_stage stage);
 /* Flushes all requests that have not taken effect. */

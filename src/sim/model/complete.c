@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Completions: the card writes them to memory, where a polling thread finds them. A thread that has
- * waited for longer than it spins is asleep, and an interrupt wakes it.
+ * Completions: the card writes them to memory, where a polling thread finds them. An interrupt
+ * wakes a thread that sleeps, because it has waited for longer than it spins or does not spin.
  */
 #include "sim/model/model.h"
 
@@ -10,10 +10,8 @@ uint64_t sim_complete(const struct sim_device *device, uint64_t at_ps)
 	return at_ps + device->profile->cqe_ps;
 }
 
-uint64_t sim_wake_cost(struct sim_device *device, uint64_t waited_ps)
+uint64_t sim_interrupt(struct sim_device *device)
 {
-	if (!device->profile->interrupt_ps || waited_ps <= device->profile->spin_ps)
-		return 0;
 	device->interrupts++;
 	return device->profile->interrupt_ps;
 }

@@ -7,7 +7,7 @@
  */
 #include "sim/model/engines.h"
 
-#define PAGES_MAX 16u /* pages of one message that are looked up: enough to tell small from large */
+#define SHARE_BITS 32u
 
 uint64_t sim_object_key(enum sim_object object, uint64_t id, uint64_t page)
 {
@@ -27,31 +27,43 @@ static bool cache_look_up(struct sim_device *device, uint64_t key, uint64_t unit
 	return true;
 }
 
-bool sim_pages(const struct sim_device *device, const struct sim_message *m, uint64_t *first,
-	       uint64_t *n)
+uint64_t sim_pages_count(struct sim_device *device, const struct sim_message *m,
+			 bool (*look)(struct sim_device *device, uint64_t key, void *arg),
+			 void *arg)
 {
 	const uint64_t covers = device->profile->translation_bytes;
+	uint64_t n = 0;
 
-	if (!m->memory || !m->bytes || !covers)
-		return false;
-	*first = m->offset / covers;
-	*n = (m->offset + m->bytes - 1) / covers - *first + 1;
-	if (*n > PAGES_MAX)
-		*n = PAGES_MAX;
-	return true;
+	for (unsigned i = 0; covers && i < m->n_spans; i++) {
+		const struct sim_span *span = &m->spans[i];
+		uint64_t page = span->offset / covers, left;
+
+		/* The offset is a peer's, and not checked yet: it may be any number. */
+		left = span->bytes ? (span->offset % covers + span->bytes - 1) / covers + 1 : 0;
+		for (; left > 0; left--, page++)
+			n += look(device, sim_object_key(SIM_TRANSLATION, span->memory, page), arg);
+	}
+	return n;
 }
 
-static unsigned cache_look_up_pages(struct sim_device *device, const struct sim_message *m,
+struct fetches {
+	uint64_t miss_ps, at_ps;
+};
+
+static bool cache_look_up_page(struct sim_device *device, uint64_t key, void *arg)
+{
+	struct fetches *f = arg;
+
+	return cache_look_up(device, key, 1, f->miss_ps, &f->at_ps);
+}
+
+static uint64_t cache_look_up_pages(struct sim_device *device, const struct sim_message *m,
 				    uint64_t miss_ps, uint64_t *at_ps)
 {
-	unsigned misses = 0;
-	uint64_t page, n;
+	struct fetches f = {.miss_ps = miss_ps, .at_ps = *at_ps};
+	const uint64_t misses = sim_pages_count(device, m, cache_look_up_page, &f);
 
-	if (!sim_pages(device, m, &page, &n))
-		return 0;
-	for (; n > 0; n--, page++)
-		misses += cache_look_up(device, sim_object_key(SIM_TRANSLATION, m->memory, page), 1,
-					miss_ps, at_ps);
+	*at_ps = f.at_ps;
 	return misses;
 }
 
@@ -91,34 +103,43 @@ uint64_t sim_tx(struct sim_device *device, const struct sim_message *m)
 	return sim_station_pass(&device->tx, fetched, service);
 }
 
-/*
- * With more requests in flight than the card has slots for, the share without a slot is fetched
- * again when the response arrives.
- */
-bool sim_request_gone(struct sim_device *device)
+/* The share of lines in use that has no slot. */
+static uint64_t evicted_share(uint64_t lines, uint64_t slots)
 {
-	const uint64_t slots = device->profile->wqe_slots;
+	return slots && lines > slots ? ((lines - slots) << SHARE_BITS) / lines : 0;
+}
 
-	if (!slots || device->wqes <= slots)
-		return false;
-	device->wqe_debt += device->wqes - slots;
-	if (device->wqe_debt < device->wqes)
-		return false;
-	device->wqe_debt -= device->wqes;
+/*
+ * With more lines of requests outstanding than the card has slots for, of all qps or of one, the
+ * share without a slot is fetched again. A list of buffers is walked line by line: each further
+ * line is asked for when the one before it has been used, so memory's latency is paid each time.
+ */
+uint64_t sim_refetch_ps(struct sim_device *device, const struct sim_message *m)
+{
+	const struct sim_profile *p = device->profile;
+	const uint64_t share = sim_later(evicted_share(device->wqes, p->wqe_slots),
+					 evicted_share(m->qp_lines, p->wqe_qp_slots));
+
+	if (!share || !m->lines)
+		return 0;
+	device->wqe_debt += share;
+	if (device->wqe_debt >> SHARE_BITS == 0)
+		return 0;
+	device->wqe_debt -= 1ull << SHARE_BITS;
 	device->wqe_misses++;
-	return true;
+	return (m->read ? p->wqe_miss_ps : p->wqe_miss_write_ps) + (m->lines - 1) * p->dma_read_ps;
 }
 
 /* At the requester: the response finds its request. */
 static void cache_look_up_request(struct sim_device *device, const struct sim_message *m,
 				  uint64_t miss_ps, uint64_t *at_ps)
 {
-	const struct sim_profile *p = device->profile;
+	const uint64_t again_ps = sim_refetch_ps(device, m);
 
-	cache_look_up(device, sim_object_key(SIM_REQUESTER, m->qpn, 0), p->requester_units, miss_ps,
-		      at_ps);
-	if (sim_request_gone(device))
-		*at_ps = sim_station_pass(&device->icm, *at_ps, p->wqe_miss_ps);
+	cache_look_up(device, sim_object_key(SIM_REQUESTER, m->qpn, 0),
+		      device->profile->requester_units, miss_ps, at_ps);
+	if (again_ps)
+		*at_ps = sim_station_pass(&device->icm, *at_ps, again_ps);
 	cache_look_up_pages(device, m, miss_ps, at_ps);
 }
 

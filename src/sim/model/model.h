@@ -98,7 +98,7 @@ struct sim_device {
 	struct sim_slow slow; /* fault: slow-link */
 	struct sim_cache cache;
 	struct sim_set contexts, scatter, gather; /* of a card that stalls, instead */
-	/* requests posted and not complete; misses that are due, in 1/wqes */
+	/* lines of requests posted and not complete; fetches that are due, in 1/2^32 */
 	uint64_t wqes, wqe_debt;
 	uint64_t requests, packets_out, packets_in, bytes_out, bytes_in, inbound, interrupts;
 	uint64_t hits, misses, wqe_misses, inbound_misses;
@@ -150,6 +150,11 @@ uint64_t sim_dma_stall(struct sim_device *device, uint64_t at_ps, uint64_t ps);
 
 enum sim_packet { SIM_REQUEST, SIM_READ_RESPONSE, SIM_ACK };
 
+/* A range of registered memory, by the key of its region. */
+struct sim_span {
+	uint64_t memory, offset, bytes;
+};
+
 /* What a message accesses, for the card's cache. */
 struct sim_message {
 	enum sim_packet packet;
@@ -160,13 +165,16 @@ struct sim_message {
 	bool more;    /* other requests of its qp are in flight */
 	/* no other request of its qp is ready to leave: it is the first of a visit */
 	bool visit;
-	uint64_t memory; /* key of the memory it accesses, or 0 */
-	uint64_t offset, bytes;
+	/* lines of 64 bytes of its request, or 0: no slot; of all outstanding ones of its qp */
+	uint64_t lines, qp_lines;
+	uint64_t bytes;		      /* of payload */
+	const struct sim_span *spans; /* the memory it accesses */
+	unsigned n_spans;
 };
 
 /* Returns when it leaves the engine. */
 uint64_t sim_tx(struct sim_device *device, const struct sim_message *message);
-/* A card that stalls: for how long before payload is fetched? */
+/* A card that stalls: for how long before a request with payload is fetched? */
 uint64_t sim_gather_ps(struct sim_device *device, const struct sim_message *message);
 /* A card that stalls: was the context of a doorbell evicted? It is cached afterwards. */
 bool sim_is_cold(struct sim_device *device, uint32_t qpn);
@@ -197,8 +205,8 @@ uint64_t sim_link_receive(struct sim_device *device, uint64_t bytes);
 
 /* When a completion that the card reports at at_ps becomes visible. */
 uint64_t sim_complete(const struct sim_device *device, uint64_t at_ps);
-/* The cost of waking a thread that has waited for waited_ps. */
-uint64_t sim_wake_cost(struct sim_device *device, uint64_t waited_ps);
+/* An interrupt wakes a thread that sleeps: its cost. */
+uint64_t sim_interrupt(struct sim_device *device);
 
 /* ---- register.c ---- */
 uint64_t sim_register_cost(const struct sim_profile *profile, uint64_t bytes);

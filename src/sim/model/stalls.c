@@ -41,18 +41,16 @@ static bool context_gone(struct sim_device *device, const struct sim_message *m,
 			   m->read ? p->reader_units : p->requester_units);
 }
 
-/* Translations of a message are fetched together: one delay covers all. */
-static bool pages_gone(struct sim_device *device, struct sim_set *set, const struct sim_message *m)
+static bool page_gone(struct sim_device *device, uint64_t key, void *set)
 {
-	bool gone = false;
-	uint64_t page, n;
+	return set_look_up(device, set, key, 1);
+}
 
-	if (!sim_pages(device, m, &page, &n))
-		return false;
-	for (; n > 0; n--, page++)
-		gone |= set_look_up(device, set, sim_object_key(SIM_TRANSLATION, m->memory, page),
-				    1);
-	return gone;
+/* The pages of a message whose translations must be fetched. */
+static uint64_t pages_gone(struct sim_device *device, struct sim_set *set,
+			   const struct sim_message *m)
+{
+	return sim_pages_count(device, m, page_gone, set);
 }
 
 bool sim_is_cold(struct sim_device *device, uint32_t qpn)
@@ -65,7 +63,19 @@ uint64_t sim_gather_ps(struct sim_device *device, const struct sim_message *m)
 {
 	const struct sim_profile *p = device->profile;
 
-	return p->stalls && pages_gone(device, &device->gather, m) ? p->miss_inbound_ps : 0;
+	if (!p->stalls)
+		return 0;
+	return pages_gone(device, &device->gather, m) * p->miss_inbound_ps +
+	       sim_refetch_ps(device, m);
+}
+
+/* The first translation of a READ's buffer is waited for, the others come from the same table. */
+static uint64_t scatter_ps(struct sim_device *device, const struct sim_message *m)
+{
+	const struct sim_profile *p = device->profile;
+	const uint64_t n = pages_gone(device, &device->scatter, m);
+
+	return n ? p->miss_ps + (n - 1) * p->miss_inbound_ps : 0;
 }
 
 uint64_t sim_stall_tx(struct sim_device *device, const struct sim_message *m)
@@ -104,13 +114,13 @@ static uint64_t take_request(struct sim_device *device, const struct sim_message
 	const struct sim_profile *p = device->profile;
 	const uint64_t n = m->read ? 1 : sim_packets(device, m->bytes);
 	const bool gone = context_gone(device, m, false);
-	const bool pages = pages_gone(device, &device->gather, m);
+	const uint64_t pages = pages_gone(device, &device->gather, m);
 	uint64_t from = device->engine->now_ps, service = p->rx_request_ps * n;
 
 	device->inbound++;
-	device->inbound_misses += (unsigned)gone + pages;
+	device->inbound_misses += gone + pages;
 	if (m->read)
-		*stall_ps = gone ? READ_FETCHES * p->miss_ps : pages ? p->miss_inbound_ps : 0;
+		*stall_ps = gone ? READ_FETCHES * p->miss_ps : pages * p->miss_inbound_ps;
 	if (m->receive) {
 		service += p->rx_receive_ps;
 		/* Later packets find it evicted again, on their way to memory. */
@@ -130,8 +140,7 @@ uint64_t sim_stall_rx(struct sim_device *device, const struct sim_message *m, ui
 		return take_request(device, m, stall_ps);
 	case SIM_READ_RESPONSE:
 		*stall_ps = (context_gone(device, m, true) ? p->miss_ps : 0) +
-			    (pages_gone(device, &device->scatter, m) ? p->miss_ps : 0) +
-			    (sim_request_gone(device) ? p->wqe_miss_ps : 0);
+			    scatter_ps(device, m) + sim_refetch_ps(device, m);
 		return sim_station_pass(&device->rx, now,
 					p->rx_response_ps * sim_packets(device, m->bytes));
 	default:
