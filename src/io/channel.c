@@ -12,6 +12,9 @@
 
 #include "io/engine.h"
 
+/* A connection that was up for so long was good, even if nothing was done with it. */
+#define UP_LONG_NS UINT64_C(1000000000)
+
 void io_channel_init(struct io_channel *ch, struct gn_io_target *target, uint32_t index)
 {
 	ch->target = target;
@@ -30,13 +33,38 @@ static void channel_set_state(struct io_channel *ch, enum io_channel_state state
 	__atomic_store_n(&ch->state, state, __ATOMIC_RELEASE);
 }
 
+/*
+ * A target that accepts connections and drops them before anything was done with them counts as
+ * one that cannot be reached: pauses grow, and in the end it is lost.
+ */
+static void channel_went_down(struct io_channel *ch)
+{
+	const uint64_t now_ns = gn_now_ns();
+
+	if (ch->proven || now_ns - ch->up_ns > UP_LONG_NS) {
+		ch->backoff = (struct link_backoff){0};
+		ch->down_ns = now_ns;
+	} else {
+		link_backoff_failed(&ch->backoff);
+	}
+}
+
+void io_channel_drop_claims(struct io_channel *ch)
+{
+	for (unsigned op = 0; op < GN_IO_OPS; op++)
+		if (ch->state != IO_CHANNEL_UP || !ch->waiting[op].first)
+			ch->poller->freed |=
+				io_window_disclaim(&ch->poller->io->window[op], (uintptr_t)ch);
+}
+
 void io_channel_fail(struct io_channel *ch)
 {
 	if (ch->state != IO_CHANNEL_UP && ch->state != IO_CHANNEL_CONNECTING)
 		return;
 	if (ch->state == IO_CHANNEL_UP)
-		ch->down_ns = gn_now_ns();
+		channel_went_down(ch);
 	channel_set_state(ch, IO_CHANNEL_BROKEN);
+	io_channel_drop_claims(ch);
 	ch->poller->broken = true;
 	io_poller_due(ch->poller, GN_NO_WAIT);
 }
@@ -82,6 +110,7 @@ static void channel_unpost(struct io_channel *ch)
 	for (unsigned op = 0; op < GN_IO_OPS; op++)
 		if (freed[op])
 			io_window_put(&ch->poller->io->window[op], freed[op]);
+	ch->poller->freed = true;
 }
 
 /* After the fence: waiting pieces again, before those that came later. */
@@ -134,6 +163,7 @@ static void channel_purge(struct io_channel *ch, uint64_t now_ns, int all, struc
 		if (first_ns < ch->deadline_ns)
 			ch->deadline_ns = first_ns;
 	}
+	io_channel_drop_claims(ch);
 }
 
 void io_channel_purge(struct io_channel *ch, uint64_t now_ns, struct gn_io_queue *self)
@@ -261,13 +291,14 @@ static int channel_reply(struct io_channel *ch, const struct gn_event *event)
 
 static void channel_up(struct io_channel *ch, struct gn_io_queue *self)
 {
-	ch->backoff = (struct link_backoff){0};
+	ch->up_ns = gn_now_ns();
+	ch->proven = false;
 	ch->head = ch->tail = 0;
 	channel_set_state(ch, IO_CHANNEL_UP);
 	counter_add(&ch->poller->stats.reconnects, ch->was_up);
 	ch->was_up = true;
 	channel_repeat(ch);
-	io_channel_purge(ch, gn_now_ns(), self);
+	io_channel_purge(ch, ch->up_ns, self);
 	io_channel_post(ch, self);
 }
 
@@ -313,6 +344,8 @@ void io_channel_advance(struct io_channel *ch, uint64_t now_ns, struct gn_io_que
 		io_channel_fail(ch);
 	if (ch->state == IO_CHANNEL_BROKEN) {
 		channel_unpost(ch);
+		/* Their deadlines count again, and those that were cancelled end. */
+		io_channel_purge(ch, now_ns, self);
 		if (gn_qp_destroy_try(ch->qp) == -EAGAIN) {
 			io_poller_due(ch->poller, now_ns + 1000000);
 		} else {

@@ -135,6 +135,7 @@ struct io_channel {
 	struct gn_qp *qp;
 	enum io_channel_state state; /* atomic for readers without the lock */
 	bool starved;		     /* a window, or a full send queue, holds its requests back */
+	bool had_claim[GN_IO_OPS];   /* … to the window, and nobody else had one since */
 	struct io_list waiting[GN_IO_OPS];
 	struct io_list repeat[GN_IO_OPS];
 	struct io_posted *posted;
@@ -144,8 +145,11 @@ struct io_channel {
 	uint32_t index;	     /* in its target */
 	uint32_t generation; /* of the next connection: attach.h */
 	bool was_up;
+	bool proven;	      /* a work request has completed since it is UP */
+	enum gn_io_op first;  /* which operation has the first choice of the send queue */
 	uint64_t deadline_ns; /* none of the waiting requests is due before */
-	uint64_t down_ns;     /* since when it is not UP */
+	uint64_t down_ns;     /* since when nothing is known to reach the target */
+	uint64_t up_ns;	      /* since when it is UP */
 	struct link_backoff backoff;
 };
 
@@ -167,7 +171,8 @@ struct io_poller {
 	uint32_t cq_free;  /* completions that no channel has reserved */
 	bool armed;	   /* the cq: an event will come */
 	bool purge;	   /* atomic: a request was cancelled */
-	bool broken;	   /* a channel is BROKEN */
+	bool broken;	   /* a channel is BROKEN, or LOST and has requests */
+	bool freed;	   /* bytes of a window, or a claim to it: others may be waiting */
 	unsigned polls;	   /* since the last maintenance */
 	uint32_t n_posted; /* atomic for readers without the lock: work requests */
 	uint64_t due_ns;   /* atomic: a maintenance is needed then */
@@ -197,6 +202,7 @@ struct gn_io_region {
 	uint64_t start, length;
 	uint32_t key;
 	unsigned rights;
+	uint32_t refs; /* atomic: requests */
 };
 
 struct gn_io_mem {
@@ -207,7 +213,50 @@ struct gn_io_mem {
 	uint8_t *addr;
 	size_t length;
 	uint32_t lkey;
+	uint32_t refs; /* atomic: buffers of requests */
 };
+
+/* References that many requests in a row take or drop: one atomic operation for all of them. */
+struct io_refs {
+	uint32_t *of;
+	uint32_t n;
+};
+
+static inline void io_refs_apply(struct io_refs *refs, int sign)
+{
+	if (refs->n)
+		__atomic_fetch_add(refs->of, (uint32_t)sign * refs->n, __ATOMIC_RELEASE);
+	refs->n = 0;
+}
+
+static inline void io_refs_count(struct io_refs *refs, uint32_t *of, int sign)
+{
+	if (unlikely(refs->of != of)) {
+		io_refs_apply(refs, sign);
+		refs->of = of;
+	}
+	refs->n++;
+}
+
+/* What a list of requests refers to. */
+struct io_refs_list {
+	struct io_refs region, mem;
+};
+
+static inline void io_refs_count_req(struct io_refs_list *refs, const struct gn_io_req *req,
+				     int sign)
+{
+	io_refs_count(&refs->region, &req->region->refs, sign);
+	for (uint32_t i = 0; i < req->n_sge; i++)
+		if (req->sge[i].mem)
+			io_refs_count(&refs->mem, &req->sge[i].mem->refs, sign);
+}
+
+static inline void io_refs_apply_all(struct io_refs_list *refs, int sign)
+{
+	io_refs_apply(&refs->region, sign);
+	io_refs_apply(&refs->mem, sign);
+}
 
 /* Registered buffers of one size; free ones are a lock-free stack of indexes. */
 struct io_staging_class {
@@ -248,10 +297,12 @@ struct gn_io_queue {
 	struct gn_queue *ended;		     /* requests that other threads ended */
 	struct gn_io_req *mine, **mine_last; /* … and this thread */
 	uint32_t depth, under_way;
-	uint16_t out[IO_POLLERS_MAX]; /* pieces under way by poller */
+	uint32_t out[IO_POLLERS_MAX]; /* pieces under way by poller */
 	struct io_poll poll;
 	uint64_t maintained_ticks;
-	bool service; /* of the service thread, which looks after all pollers */
+	unsigned reaping; /* calls of queue_reap() that may be inside a done */
+	bool service;	  /* of the service thread, which looks after all pollers */
+	bool has_source;  /* gn_io_queue_source() was called: all that ends must wake it */
 };
 
 /* ---- poller.c: the lock, completions, events ---- */
@@ -279,7 +330,10 @@ static inline bool io_poller_try_or_notify(struct io_poller *poller)
 	return io_poller_try(poller);
 }
 
-/* Unlocks, and looks again if another thread asked for it. self: the caller's queue, or NULL. */
+/*
+ * Unlocks, and looks again if another thread asked for it. If bytes of a window became free, lets
+ * channels post that it held back. self: the caller's queue, or NULL.
+ */
 void io_poller_leave(struct io_poller *poller, struct gn_io_queue *self);
 /* For set-up and teardown: waits for the lock, yielding. */
 void io_poller_lock(struct io_poller *poller);
@@ -291,8 +345,6 @@ uint32_t io_poller_poll(struct io_poller *poller, uint32_t batch, struct gn_io_q
 void io_poller_maintain(struct io_poller *poller, struct gn_io_queue *self);
 /* The lock is held: requests an event for the next completion. */
 void io_poller_arm(struct io_poller *poller);
-/* Some bytes of a window are free: lets other pollers post. */
-void io_serve_starved(struct gn_io *io, struct io_poller *self, struct gn_io_queue *queue);
 static inline void io_poller_count(struct io_poller *poller, int posted)
 {
 	__atomic_store_n(&poller->n_posted, poller->n_posted + (uint32_t)posted, __ATOMIC_RELAXED);
@@ -326,6 +378,8 @@ void io_channel_event(struct io_channel *ch, const struct gn_event *event,
 		      struct gn_io_queue *self);
 /* Ends waiting requests that are expired or cancelled. */
 void io_channel_purge(struct io_channel *ch, uint64_t now_ns, struct gn_io_queue *self);
+/* Gives up the claims to windows of requests that the channel does not have any more. */
+void io_channel_drop_claims(struct io_channel *ch);
 bool io_channel_busy(struct io_channel *ch);
 void io_channel_close(struct io_channel *ch);
 

@@ -129,6 +129,8 @@ int gn_io_mem_deregister(struct gn_io_mem *mem)
 
 	if (!mem)
 		return 0;
+	if (__atomic_load_n(&mem->refs, __ATOMIC_ACQUIRE))
+		return gn_fail(-EBUSY, "gn_io_mem_deregister(): requests refer to it");
 	rc = gn_mr_deregister(mem->mr);
 	if (rc)
 		return rc;

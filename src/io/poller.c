@@ -122,18 +122,42 @@ static void poller_arm_for_sleepers(struct io_poller *poller, struct gn_io_queue
 	io_poller_poll(poller, IO_POLL_WCS, self);
 }
 
-void io_poller_leave(struct io_poller *poller, struct gn_io_queue *self)
+/* Returns whether bytes of a window became free while the caller had the lock. */
+static bool poller_unlock(struct io_poller *poller, struct gn_io_queue *self)
 {
+	bool freed = false;
+
 	for (;;) {
 		if (unlikely(__atomic_load_n(&poller->sleepers, __ATOMIC_SEQ_CST)))
 			poller_arm_for_sleepers(poller, self);
+		freed |= poller->freed;
+		poller->freed = false;
 		/* Pairs with io_poller_try_or_notify(): either it gets the lock, or we see it. */
 		__atomic_store_n(&poller->lock, 0, __ATOMIC_SEQ_CST);
 		if (likely(!__atomic_load_n(&poller->attention, __ATOMIC_SEQ_CST)) ||
 		    !io_poller_try(poller))
-			return;
+			return freed;
 		__atomic_store_n(&poller->attention, 0, __ATOMIC_SEQ_CST);
 		io_poller_post(poller, self);
+	}
+}
+
+void io_poller_leave(struct io_poller *poller, struct gn_io_queue *self)
+{
+	struct gn_io *io = poller->io;
+	bool freed = poller_unlock(poller, self);
+
+	/* Pairs with channel_admit_or_starve(): either it sees the free bytes, or we see it. */
+	while (unlikely(freed && __atomic_load_n(&io->starved, __ATOMIC_SEQ_CST)) &&
+	       __atomic_exchange_n(&io->starved, 0, __ATOMIC_SEQ_CST)) {
+		const uint32_t n = __atomic_load_n(&io->n_pollers, __ATOMIC_ACQUIRE);
+
+		freed = false;
+		for (uint32_t i = 0; i < n; i++)
+			if (io_poller_try_or_notify(io->pollers[i])) {
+				io_poller_post(io->pollers[i], self);
+				freed |= poller_unlock(io->pollers[i], self);
+			}
 	}
 }
 
@@ -159,24 +183,6 @@ void io_poller_post(struct io_poller *poller, struct gn_io_queue *self)
 	}
 	if (unlikely(poller->broken))
 		io_poller_maintain(poller, self);
-}
-
-void io_serve_starved(struct gn_io *io, struct io_poller *self, struct gn_io_queue *queue)
-{
-	const uint32_t n = __atomic_load_n(&io->n_pollers, __ATOMIC_ACQUIRE);
-
-	if (!__atomic_exchange_n(&io->starved, 0, __ATOMIC_SEQ_CST))
-		return;
-	for (uint32_t i = 0; i < n; i++) {
-		struct io_poller *poller = io->pollers[i];
-
-		if (poller == self) {
-			io_poller_post(poller, queue);
-		} else if (io_poller_try_or_notify(poller)) {
-			io_poller_post(poller, queue);
-			io_poller_leave(poller, queue);
-		}
-	}
 }
 
 /* ---- completions ---- */
@@ -230,6 +236,7 @@ static void poller_completion(struct io_poller *poller, const struct gn_wc *wc,
 		io_posted_end(poller, ring_take(ch, freed).first, 0, self);
 	if (likely(wc->status == GN_WC_OK)) {
 		io_posted_end(poller, ring_take(ch, freed).first, 0, self);
+		ch->proven = true;
 		return;
 	}
 	error = wc_errno(wc->status);
@@ -249,6 +256,7 @@ static void poller_release(struct io_poller *poller, const uint64_t freed[GN_IO_
 		if (!freed[op])
 			continue;
 		io_window_put(&io->window[op], freed[op]);
+		poller->freed = true;
 		if ((op == GN_IO_READ ? io->opts.read_window : io->opts.write_window) !=
 			    GN_IO_WINDOW_AUTO ||
 		    __atomic_exchange_n(&io->auto_lock, 1, __ATOMIC_ACQUIRE))
@@ -273,8 +281,6 @@ uint32_t io_poller_poll(struct io_poller *poller, uint32_t batch, struct gn_io_q
 	for (int i = 0; i < n; i++)
 		poller_completion(poller, &poller->wcs[i], freed, self);
 	poller_release(poller, freed, (uint32_t)n);
-	if (unlikely(__atomic_load_n(&poller->io->starved, __ATOMIC_SEQ_CST)))
-		io_serve_starved(poller->io, poller, self);
 	io_poller_post(poller, self);
 	if (++poller->polls >= IO_MAINTAIN_POLLS)
 		io_poller_maintain(poller, self);

@@ -11,6 +11,8 @@ void io_channel_collect(struct io_channel *ch)
 
 		if (!__atomic_load_n(&ch->incoming[op], __ATOMIC_RELAXED))
 			continue;
+		if (unlikely(ch->state == IO_CHANNEL_LOST))
+			ch->poller->broken = true; /* they must end */
 		/* Pairs with the push of gn_io_submit(). */
 		piece = __atomic_exchange_n(&ch->incoming[op], NULL, __ATOMIC_ACQUIRE);
 		for (; piece; piece = next) {
@@ -143,23 +145,45 @@ static bool channel_admit(struct io_channel *ch, enum gn_io_op op, uint32_t byte
 		io_window_add(window, bytes);
 		return true;
 	}
-	return io_window_take(window, bytes);
+	return io_window_take(window, bytes, (uintptr_t)ch);
+}
+
+/*
+ * The channel was refused. It claims the window, so that it is the next that others' completions
+ * let in; but not twice in a row while another one has no claim.
+ */
+static void channel_claim(struct io_channel *ch, enum gn_io_op op)
+{
+	struct io_window *window = &ch->poller->io->window[op];
+	const uint64_t claim = __atomic_load_n(&window->claim, __ATOMIC_RELAXED);
+
+	if (claim && claim != (uintptr_t)ch)
+		ch->had_claim[op] = false;
+	else if (!ch->had_claim[op] && !ch->poller->io->opts.admit)
+		io_window_claim(window, (uintptr_t)ch);
 }
 
 /* Admits, or marks the channel as held back: then the release of any bytes lets it try again. */
 static bool channel_admit_or_starve(struct io_channel *ch, enum gn_io_op op, uint32_t bytes)
 {
+	struct io_poller *poller = ch->poller;
+
 	if (likely(channel_admit(ch, op, bytes)))
 		goto admitted;
+	channel_claim(ch, op);
 	/* Pairs with io_window_put(): either we see the free bytes, or the releaser sees this. */
-	__atomic_store_n(&ch->poller->io->starved, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&poller->io->starved, 1, __ATOMIC_SEQ_CST);
 	if (channel_admit(ch, op, bytes))
 		goto admitted;
-	counter_add(&ch->poller->stats.waited, !ch->starved);
+	counter_add(&poller->stats.waited, !ch->starved);
 	ch->starved = true;
 	return false;
 
 admitted:
+	if (unlikely(io_window_disclaim(&poller->io->window[op], (uintptr_t)ch))) {
+		ch->had_claim[op] = true;
+		poller->freed = true;
+	}
 	ch->starved = false;
 	return true;
 }
@@ -241,6 +265,8 @@ static bool channel_doorbell(struct io_channel *ch, struct gn_wr *wrs, uint32_t 
 
 			io_poller_count(poller, -1);
 			io_window_put(&poller->io->window[posted.op], posted.len_bytes);
+			poller->freed = true;
+			ch->proven = true;
 			io_posted_end(poller, posted.first, 0, self);
 			return true;
 		}
@@ -316,20 +342,30 @@ static bool channel_post_plan(struct io_channel *ch, enum gn_io_op op, struct gn
 	return channel_doorbell(ch, poller->wrs, n, self) && admitted;
 }
 
+static void channel_post_op(struct io_channel *ch, enum gn_io_op op, struct gn_io_queue *self)
+{
+	while (ch->waiting[op].first && ch->state == IO_CHANNEL_UP) {
+		const uint32_t space = ch->depth - (uint32_t)(ch->tail - ch->head);
+
+		if (!space) {
+			counter_add(&ch->poller->stats.waited, !ch->starved);
+			ch->starved = true;
+			return; /* a completion lets it continue */
+		}
+		if (!channel_plan(ch, op, space, self))
+			return;
+		ch->first = op == GN_IO_READ ? GN_IO_WRITE : GN_IO_READ;
+		if (!channel_post_plan(ch, op, self))
+			return;
+	}
+}
+
 void io_channel_post(struct io_channel *ch, struct gn_io_queue *self)
 {
-	for (unsigned op = 0; op < GN_IO_OPS; op++)
-		while (ch->waiting[op].first && ch->state == IO_CHANNEL_UP) {
-			const uint32_t space = ch->depth - (uint32_t)(ch->tail - ch->head);
+	/* The operation that did not post last: READs never keep WRITEs out of the send queue. */
+	const enum gn_io_op first = ch->first;
 
-			if (!space) {
-				counter_add(&ch->poller->stats.waited, !ch->starved);
-				ch->starved = true;
-				break; /* a completion lets it continue */
-			}
-			if (!channel_plan(ch, (enum gn_io_op)op, space, self))
-				break;
-			if (!channel_post_plan(ch, (enum gn_io_op)op, self))
-				break;
-		}
+	channel_post_op(ch, first, self);
+	channel_post_op(ch, first == GN_IO_READ ? GN_IO_WRITE : GN_IO_READ, self);
+	io_channel_drop_claims(ch);
 }

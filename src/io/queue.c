@@ -20,7 +20,7 @@ static void req_end(struct io_poller *poller, struct gn_io_req *req, struct gn_i
 	counter_add(&poller->stats.requests[req->op], 1);
 	counter_add(&poller->stats.bytes[req->op], r->len_bytes);
 	counter_add(&poller->stats.failed, r->status != 0);
-	if (r->queue == self)
+	if (r->queue == self && likely(!self->has_source))
 		queue_add_mine(self, req);
 	else /* which has space for all requests that may be under way */
 		gn_queue_push(r->queue->ended, req);
@@ -68,7 +68,8 @@ static void queue_forget_pieces(struct gn_io_queue *queue, struct gn_io_req *req
 }
 
 /* The owner takes a request that has ended. */
-static void queue_finish(struct gn_io_queue *queue, struct gn_io_req *req)
+static void queue_finish(struct gn_io_queue *queue, struct gn_io_req *req,
+			 struct io_refs_list *refs)
 {
 	struct io_req *r = io_req_of(req);
 
@@ -76,6 +77,7 @@ static void queue_finish(struct gn_io_queue *queue, struct gn_io_req *req)
 	if (unlikely(r->buffer || r->dyn))
 		io_memory_finish(queue->io, req);
 	queue_forget_pieces(queue, req);
+	io_refs_count_req(refs, req, -1);
 	r->queue = NULL;
 	queue->under_way--;
 }
@@ -83,17 +85,23 @@ static void queue_finish(struct gn_io_queue *queue, struct gn_io_req *req)
 /* Hands ended requests to the owner. */
 static unsigned queue_reap(struct gn_io_queue *queue, struct gn_io_req **reqs, unsigned n)
 {
+	struct io_refs_list refs = {0};
 	struct gn_io_req *req;
 	unsigned got = 0;
 
+	queue->reaping++;
 	while (got < n && (req = queue_take(queue))) {
-		queue_finish(queue, req);
-		if (req->done)
+		queue_finish(queue, req, &refs);
+		if (req->done) {
+			io_refs_apply_all(&refs, -1);
 			req->done(req);
-		else if (reqs)
+		} else if (reqs) {
 			*reqs++ = req;
+		}
 		got++;
 	}
+	io_refs_apply_all(&refs, -1);
+	queue->reaping--;
 	return got;
 }
 
@@ -243,6 +251,7 @@ static bool pollers_have_posted(const struct gn_io *io, uint64_t set)
 static int queue_wait_step(struct gn_io_queue *queue, enum io_poll_step *step, uint64_t deadline_ns)
 {
 	const uint64_t set = queue_pollers(queue);
+	struct gn_io_req **const last = queue->mine_last;
 	uint32_t found;
 	int rc = 0;
 
@@ -263,7 +272,7 @@ static int queue_wait_step(struct gn_io_queue *queue, enum io_poll_step *step, u
 	found = queue_arm(queue, set);
 	*step = io_poll_next(&queue->poll, found);
 	if (*step == IO_POLL_SLEEP) {
-		if (!queue->mine)
+		if (queue->mine_last == last) /* nothing of this queue ended meanwhile */
 			rc = queue_sleep(queue, set, deadline_ns);
 		*step = IO_POLL_AGAIN;
 	}
@@ -314,17 +323,27 @@ static bool queue_unlink(struct gn_io_queue *queue, struct gn_io_req *req)
 	return true;
 }
 
+/* If the queue has a source, that shows requests that have ended. */
+static void queue_wake_source(struct gn_io_queue *queue)
+{
+	while (queue->has_source && queue->mine)
+		gn_queue_push(queue->ended, queue_take(queue));
+}
+
 int gn_io_run(struct gn_io_queue *queue, struct gn_io_req *req)
 {
 	enum io_poll_step step = IO_POLL_AGAIN;
 	struct gn_io_req *const one = req;
+	struct io_refs_list refs = {0};
 	int rc = gn_io_submit(queue, &one, 1);
 
 	if (rc < 0)
 		return rc;
 	while (!queue_unlink(queue, req))
 		queue_wait_step(queue, &step, GN_FOREVER);
-	queue_finish(queue, req);
+	queue_finish(queue, req, &refs);
+	io_refs_apply_all(&refs, -1);
+	queue_wake_source(queue);
 	return req->status;
 }
 
@@ -363,6 +382,8 @@ int gn_io_queue_destroy(struct gn_io_queue *queue)
 	if (queue->under_way)
 		return gn_fail(-EBUSY, "gn_io_queue_destroy(): %u requests are under way",
 			       queue->under_way);
+	if (queue->reaping)
+		return gn_fail(-EBUSY, "gn_io_queue_destroy(): called by a done of this queue");
 	__atomic_fetch_sub(&queue->io->n_queues, 1, __ATOMIC_RELAXED);
 	gn_queue_destroy(queue->ended);
 	gn_free(queue);
@@ -425,7 +446,10 @@ int gn_io_queue_source(struct gn_io_queue *queue, struct gn_source **out)
 	if (!queue->io->service)
 		rc = service_start(queue->io);
 	gn_mutex_unlock(&queue->io->lock);
-	if (!rc)
-		*out = gn_queue_source(queue->ended);
-	return rc;
+	if (rc)
+		return rc;
+	queue->has_source = true;
+	queue_wake_source(queue);
+	*out = gn_queue_source(queue->ended);
+	return 0;
 }

@@ -153,6 +153,7 @@ static void batch_add(struct batch *batches, unsigned *n, struct gn_io_queue *qu
 int gn_io_submit(struct gn_io_queue *queue, struct gn_io_req *const *reqs, unsigned n)
 {
 	struct batch batches[BATCHES];
+	struct io_refs_list refs = {0};
 	unsigned n_batches = 0, i;
 	int rc = 0;
 
@@ -177,6 +178,7 @@ int gn_io_submit(struct gn_io_queue *queue, struct gn_io_req *const *reqs, unsig
 		r->queue = queue;
 		r->status = 0;
 		r->cancelled = false;
+		io_refs_count_req(&refs, req, 1);
 		queue->under_way++;
 		first = io_stripe_left(req->region->start + req->offset);
 		r->pieces_left = 1 + (first < r->len_bytes);
@@ -189,6 +191,7 @@ int gn_io_submit(struct gn_io_queue *queue, struct gn_io_req *const *reqs, unsig
 				  piece_init(req, 1, first, r->len_bytes - first), req->op,
 				  &r->part[1].piece);
 	}
+	io_refs_apply_all(&refs, 1);
 	/* All are pushed before the first is posted: a thread that leads finds all of them. */
 	for (unsigned b = 0; b < n_batches; b++)
 		batch_push(&batches[b]);
@@ -199,10 +202,9 @@ int gn_io_submit(struct gn_io_queue *queue, struct gn_io_req *const *reqs, unsig
 
 int gn_io_cancel(struct gn_io_req *req)
 {
-	struct gn_io_queue *queue = req ? io_req_of(req)->queue : NULL;
 	struct gn_io_target *target;
 
-	if (!queue)
+	if (!req || !io_req_of(req)->queue)
 		return gn_fail(-EINVAL, "gn_io_cancel(): the request is not under way");
 	target = req->region->target;
 	__atomic_store_n(&io_req_of(req)->cancelled, true, __ATOMIC_SEQ_CST);
@@ -212,8 +214,9 @@ int gn_io_cancel(struct gn_io_req *req)
 		__atomic_store_n(&poller->purge, true, __ATOMIC_SEQ_CST);
 		if (!io_poller_try_or_notify(poller))
 			continue;
-		io_poller_post(poller, queue);
-		io_poller_leave(poller, queue);
+		/* This may be another thread than the queue's owner, which must wake. */
+		io_poller_post(poller, NULL);
+		io_poller_leave(poller, NULL);
 	}
 	return 0;
 }

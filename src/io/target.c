@@ -228,6 +228,8 @@ int gn_io_region_remove(struct gn_io_region *region)
 {
 	if (!region)
 		return 0;
+	if (__atomic_load_n(&region->refs, __ATOMIC_ACQUIRE))
+		return gn_fail(-EBUSY, "gn_io_region_remove(): requests refer to it");
 	__atomic_fetch_sub(&region->target->n_regions, 1, __ATOMIC_RELAXED);
 	gn_free(region);
 	return 0;

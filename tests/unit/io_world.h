@@ -39,6 +39,7 @@ struct lender {
 	unsigned broken, accepted;
 	uint64_t incarnation;
 	bool stop, refuse; /* atomic */
+	bool drop;	   /* atomic: destroys each qp that it has accepted */
 };
 
 static inline void lender_answer(struct lender *l, struct gn_event *event)
@@ -73,7 +74,16 @@ static inline void lender_answer(struct lender *l, struct gn_event *event)
 	if (gn_qp_create(l->pd, &opts, &l->qps[attach.channel]) ||
 	    gn_accept(event->req, l->qps[attach.channel], &conn))
 		abort();
-	l->accepted++;
+	__atomic_add_fetch(&l->accepted, 1, __ATOMIC_RELAXED);
+}
+
+static inline void lender_drop(struct lender *l, struct gn_qp *qp)
+{
+	for (unsigned i = 0; i < IO_CHANNELS_MAX; i++)
+		if (l->qps[i] == qp) {
+			gn_qp_destroy(qp);
+			l->qps[i] = NULL;
+		}
 }
 
 static inline void lender_main(void *arg)
@@ -85,9 +95,13 @@ static inline void lender_main(void *arg)
 	while (!__atomic_load_n(&l->stop, __ATOMIC_ACQUIRE)) {
 		const unsigned breaks = __atomic_load_n(&l->breaks, __ATOMIC_ACQUIRE);
 
-		if (gn_chan_wait(l->chan, gn_deadline_us(200), &event) == 0 &&
-		    event.type == GN_EVENT_CONNECT_REQUEST)
+		if (gn_chan_wait(l->chan, gn_deadline_us(200), &event))
+			event.type = GN_EVENT_CQ;
+		if (event.type == GN_EVENT_CONNECT_REQUEST)
 			lender_answer(l, &event);
+		if (event.type == GN_EVENT_ESTABLISHED &&
+		    __atomic_load_n(&l->drop, __ATOMIC_RELAXED))
+			lender_drop(l, event.qp);
 		gn_cq_poll(l->cq, &wc, 1);
 		if (l->broken != breaks) {
 			struct gn_qp **qp = &l->qps[l->broken % 4];

@@ -108,17 +108,17 @@ static void test_window(void **state)
 
 	(void)state;
 	io_window_init(&window, 1000);
-	assert_true(io_window_take(&window, 600));
-	assert_false(io_window_take(&window, 401));
-	assert_true(io_window_take(&window, 400));
-	assert_false(io_window_take(&window, 1));
+	assert_true(io_window_take(&window, 600, 0));
+	assert_false(io_window_take(&window, 401, 0));
+	assert_true(io_window_take(&window, 400, 0));
+	assert_false(io_window_take(&window, 1, 0));
 	io_window_put(&window, 1000);
-	assert_true(io_window_take(&window, 5000)); /* alone */
-	assert_false(io_window_take(&window, 1));
+	assert_true(io_window_take(&window, 5000, 0)); /* alone */
+	assert_false(io_window_take(&window, 1, 0));
 	assert_int_equal(window.in_flight_max, 5000);
 	io_window_init(&window, IO_WINDOW_NONE);
-	assert_true(io_window_take(&window, UINT64_C(1) << 40));
-	assert_true(io_window_take(&window, UINT64_C(1) << 40));
+	assert_true(io_window_take(&window, UINT64_C(1) << 40, 0));
+	assert_true(io_window_take(&window, UINT64_C(1) << 40, 0));
 }
 
 /*
