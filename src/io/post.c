@@ -163,29 +163,34 @@ static void channel_claim(struct io_channel *ch, enum gn_io_op op)
 		io_window_claim(window, (uintptr_t)ch);
 }
 
-/* Admits, or marks the channel as held back: then the release of any bytes lets it try again. */
-static bool channel_admit_or_starve(struct io_channel *ch, enum gn_io_op op, uint32_t bytes)
+/* The channel goes: others may have been waiting for its claim. */
+static bool channel_admitted(struct io_channel *ch, enum gn_io_op op)
 {
 	struct io_poller *poller = ch->poller;
 
-	if (likely(channel_admit(ch, op, bytes)))
-		goto admitted;
-	channel_claim(ch, op);
-	/* Pairs with io_window_put(): either we see the free bytes, or the releaser sees this. */
-	__atomic_store_n(&poller->io->starved, 1, __ATOMIC_SEQ_CST);
-	if (channel_admit(ch, op, bytes))
-		goto admitted;
-	counter_add(&poller->stats.waited, !ch->starved);
-	ch->starved = true;
-	return false;
-
-admitted:
 	if (unlikely(io_window_disclaim(&poller->io->window[op], (uintptr_t)ch))) {
 		ch->had_claim[op] = true;
 		poller->freed = true;
 	}
 	ch->starved = false;
 	return true;
+}
+
+/* Admits, or marks the channel as held back: then the release of any bytes lets it try again. */
+static bool channel_admit_or_starve(struct io_channel *ch, enum gn_io_op op, uint32_t bytes)
+{
+	struct io_poller *poller = ch->poller;
+
+	if (likely(channel_admit(ch, op, bytes)))
+		return channel_admitted(ch, op);
+	channel_claim(ch, op);
+	/* Pairs with io_window_put(): either we see the free bytes, or the releaser sees this. */
+	__atomic_store_n(&poller->io->starved, 1, __ATOMIC_SEQ_CST);
+	if (channel_admit(ch, op, bytes))
+		return channel_admitted(ch, op);
+	counter_add(&poller->stats.waited, !ch->starved);
+	ch->starved = true;
+	return false;
 }
 
 /* Admits all of a plan in one step. False: one by one, then. */
@@ -199,7 +204,7 @@ static bool plan_admit(struct io_channel *ch, enum gn_io_op op)
 	for (uint32_t i = 0; i < plan->n; i++)
 		bytes += plan->wr[i].first ? plan->wr[i].len_bytes : 0;
 	return !io->opts.admit && bytes <= __atomic_load_n(&window->limit, __ATOMIC_RELAXED) &&
-	       io_window_take(window, bytes);
+	       io_window_take(window, bytes, (uintptr_t)ch) && channel_admitted(ch, op);
 }
 
 /* Not posted: back to the head of the waiting pieces, from work request i of the plan on. */
