@@ -50,9 +50,10 @@ report: all ## every figure of the papers, simulated anew, as one page
 	@evaluation/gannet-papers report --gannet $(BUILD)/gannet --effort $(or $(EFFORT),1) \
 		-o $(BUILD)/report.html
 
-bench-peers: all ## Gannet and UCX, memcached and Redis, each from one run
+bench-peers: all ## Gannet and UCX, nbdkit, memcached and Redis, each from one run
 	@$(DEPS) bench
 	@scripts/bench-peers $(BUILD)
+	@scripts/bench-nbd $(BUILD)
 	@scripts/bench-stores $(BUILD)
 
 install: all ## install under DESTDIR/prefix

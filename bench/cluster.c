@@ -140,11 +140,13 @@ static void take_result(const struct load_run *run, const struct measurement *m,
 	const uint64_t ops = run->end_ops - run->begin_ops, ns = run->end_ns - run->begin_ns;
 	const uint64_t begun = run->life.ops ? run->life.ops : run->ops;
 	const struct gn_hist *hist = &run->tally[0].group_ns;
-	uint64_t requests = 0, misses = 0;
+	uint64_t requests = 0, misses = 0, interrupts = 0, cpu_ns = 0;
 
 	for (unsigned i = 0; i < m->nodes; i++) {
 		requests += m->stats[i].requests;
 		misses += m->stats[i].cache_misses;
+		interrupts += i ? m->stats[i].interrupts : 0;
+		cpu_ns += i ? m->stats[i].cpu_busy_ns : 0;
 	}
 	out->sums = run->tally[0].sums;
 	out->sums.repeats += run->life.repeats;
@@ -161,6 +163,9 @@ static void take_result(const struct load_run *run, const struct measurement *m,
 	out->server_wrs = per_op(m->stats[0].requests, ops);
 	out->client_wrs = per_op(requests - m->stats[0].requests, ops);
 	out->misses = per_op(misses, requests);
+	out->interrupts = per_op(interrupts, ops);
+	out->cpu_ns = per_op(cpu_ns, ops);
+	out->inflight_max = run->tally[0].inflight_max;
 	out->served_misses = per_op(m->stats[0].inbound_misses, m->stats[0].inbound);
 	out->round_trips = out->server_wrs + out->client_wrs;
 	out->doorbells = per_op(run->life.doorbells, begun);

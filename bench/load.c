@@ -351,6 +351,8 @@ void load_result_init(struct load_result *r)
 		.server_cpu_percent = NAN,
 		.misses = NAN,
 		.served_misses = NAN,
+		.interrupts = NAN,
+		.cpu_ns = NAN,
 		.wall_seconds = NAN,
 	};
 }

@@ -69,6 +69,10 @@ struct load_sums {
 	uint64_t repeats, lost;	       /* datagrams */
 	uint64_t switches;	       /* between modes, since the connection was made */
 	uint64_t batches, batched; /* the sizes of batches that clients chose, and of how many */
+	/* The I/O engine's. */
+	uint64_t events, polls, empty_polls, wakeups, held_back;
+	uint64_t inflight_bytes, inflight_samples; /* the sum of so many samples */
+	uint64_t cpu_ns;			   /* processes: of all threads */
 };
 
 extern const char *const load_presets[]; /* gannet, paper */
@@ -81,6 +85,9 @@ struct load_tally {
 	uint64_t ns, group_ops;
 	struct gn_hist group_ns;
 	struct gn_hist latency_ns; /* processes: of single operations, if the load times some */
+	uint64_t inflight_max;	   /* bytes of one operation in flight */
+	/* Processes: the last signal that a thread follows. */
+	LINE uint32_t follows;
 };
 
 enum load_phase { LOAD_SETUP, LOAD_WARM, LOAD_MEASURED, LOAD_OVER };
@@ -99,6 +106,7 @@ struct load_proc;
 struct load_kind {
 	const char *name;
 	bool one_ctx; /* the papers' way: servers have the context of their process, too */
+	bool threads; /* clients are threads of one process; the server's core is theirs, too */
 	/* What the servers and clients of a process share: proc->state. May be NULL. */
 	int (*proc_open)(struct load_proc *proc);
 	void (*proc_close)(struct load_proc *proc);
@@ -110,6 +118,8 @@ struct load_kind {
 	int (*open)(struct load_client *client);
 	/* Operations until load_stops(); some may still be under way then. */
 	int (*run)(struct load_client *client);
+	/* Processes, and only with threads: the same work without the library. */
+	int (*limit)(struct load_client *client, uint64_t block_ns, struct block *out);
 	/* Waits for the end of what is under way. */
 	int (*rest)(struct load_client *client);
 	/* After the last rest: is all that came back right? May be NULL. */
@@ -297,6 +307,9 @@ struct load_result {
 	double server_cpu_percent; /* of one core */
 	/* Simulated: of a request in the caches of all cards; of one that node 0 served. */
 	double misses, served_misses;
+	double interrupts; /* simulated: of the clients' machines, per operation */
+	double cpu_ns;	   /* … and their time */
+	uint64_t inflight_max;
 	uint64_t events, trace_hash; /* simulated */
 	double wall_seconds;	     /* simulated: that it took */
 	char error[LOAD_ERROR_MAX];  /* why there is no result */

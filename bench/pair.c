@@ -58,7 +58,12 @@ int pair_check(struct pair *pair)
 /* Orders are few, so that looking at the process table for each is no burden. */
 int pair_wait(struct pair *pair)
 {
-	const uint64_t end_ns = gn_deadline_us(ANSWER_US);
+	return pair_wait_us(pair, ANSWER_US);
+}
+
+int pair_wait_us(struct pair *pair, uint64_t limit_us)
+{
+	const uint64_t end_ns = gn_deadline_us(limit_us);
 	uint64_t look_ns = gn_now_ns() + ALIVE_NS;
 	int rc;
 

@@ -128,6 +128,7 @@ struct pair {
 void pair_order(struct pair *pair, enum order order);
 /* Waits for the answer to the last order; its result. */
 int pair_wait(struct pair *pair);
+int pair_wait_us(struct pair *pair, uint64_t limit_us);
 /* Both. */
 int pair_ask(struct pair *pair, enum order order);
 bool pair_peer_lives(struct pair *pair);

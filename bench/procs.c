@@ -11,6 +11,7 @@
 #include "procs.h"
 
 #define START_US   10000000u /* for all processes to start, and to end */
+#define LISTEN_US  60000000u /* for server 0 to fill its memory and listen */
 #define STOP_US	   2000000u  /* … to end, after a signal */
 #define LOOK_US	   1000u
 #define PORT_FIRST 20000u
@@ -19,10 +20,11 @@
 /* ---- the control block ---- */
 
 /* Client 0 and the first server thread have the chosen cores; the others share the rest. */
-static void share_cpus(struct load_run *run, uint32_t threads, const cpu_set_t *allowed)
+static void share_cpus(struct load_run *run, uint32_t threads, bool threaded,
+		       const cpu_set_t *allowed)
 {
 	const struct load_opts *o = &run->opts;
-	int spare[CPU_SETSIZE];
+	int spare[CPU_SETSIZE + 1];
 	unsigned n = 0, used = 0;
 
 	for (int cpu = CPU_SETSIZE - 1; cpu >= 0; cpu--)
@@ -32,6 +34,8 @@ static void share_cpus(struct load_run *run, uint32_t threads, const cpu_set_t *
 	CPU_SET((size_t)o->cpus[1], &run->server_cpus);
 	for (; used + 1 < threads && used < n; used++)
 		CPU_SET((size_t)spare[used], &run->server_cpus);
+	if (threaded) /* the server sleeps */
+		spare[n++] = o->cpus[1];
 	for (uint32_t i = 0; i < run->n_clients; i++) {
 		const unsigned turn = i % (n - used + 1);
 
@@ -100,7 +104,7 @@ int procs_open(struct procs *p, const struct load_kind *kind, size_t bytes,
 		gn_hist_init(&run->tally[i].latency_ns);
 	p->pair.shared = &run->pair;
 	if (!sched_getaffinity(0, sizeof(p->cpus_before), &p->cpus_before)) {
-		share_cpus(run, threads, &p->cpus_before);
+		share_cpus(run, threads, kind->threads, &p->cpus_before);
 		sched_setaffinity(0, sizeof(cpu_set_t), &run->client_cpus[0]);
 	}
 	return 0;
@@ -131,7 +135,7 @@ static uint32_t procs_reap(struct procs *p)
 static int start_others(struct procs *p)
 {
 	struct load_run *run = p->run;
-	const uint32_t others = run->n_servers - 1 + run->n_clients - 1;
+	const uint32_t others = run->n_servers - 1 + (p->kind->threads ? 0 : run->n_clients - 1);
 	const uint64_t end_ns = gn_deadline_us(START_US);
 	int rc = 0;
 
@@ -167,10 +171,8 @@ static int open_client(struct procs *p)
 	if (!rc && run->opts.paper)
 		rc = load_check(run, gn_ctx_create(p->self.fabric, &p->self.ctx),
 				"creating a context");
-	if (rc)
-		return rc;
-	p->self.n_clients = 1;
-	if (p->kind->proc_open)
+	p->self.n_clients = p->kind->threads ? run->n_clients : 1;
+	if (!rc && p->kind->proc_open)
 		rc = p->kind->proc_open(&p->self);
 	if (rc)
 		return rc;
@@ -181,11 +183,83 @@ static int open_client(struct procs *p)
 	return p->kind->open(p->client);
 }
 
+/* ---- clients that are threads ---- */
+
+static struct load_client *other_client(const struct procs *p, uint32_t i)
+{
+	return (struct load_client *)(void *)(p->others + i * p->kind->client_bytes);
+}
+
+static void thread_main(void *arg)
+{
+	struct load_client *c = arg;
+
+	sched_setaffinity(0, sizeof(cpu_set_t), &c->run->client_cpus[c->number]);
+	procs_follow(c);
+}
+
+/* Waits until the other threads are where the signal says, or have given up. */
+static int await_threads(struct procs *p, uint32_t signal)
+{
+	const uint64_t end_ns = gn_deadline_us(START_US);
+
+	for (uint32_t i = 0; i < p->n_threads;) {
+		/* Pairs with the release in procs_child.c. */
+		if (__atomic_load_n(&p->run->tally[i + 1].follows, __ATOMIC_ACQUIRE) == signal)
+			i++;
+		else if (load_failed(p->run) || bench_stopped())
+			return -EINTR;
+		else if (gn_now_ns() > end_ns)
+			return load_fail(p->run, -ETIMEDOUT, "a thread does not answer");
+		else
+			gn_yield();
+	}
+	return 0;
+}
+
+static int start_threads(struct procs *p)
+{
+	struct load_run *run = p->run;
+	const uint32_t n = p->kind->threads ? run->n_clients - 1 : 0;
+	const uint64_t end_ns = gn_deadline_us(START_US);
+	int rc = 0;
+
+	if (!n)
+		return 0;
+	p->others = gn_alloc(n * p->kind->client_bytes, 64);
+	if (!p->others)
+		return load_check(run, -ENOMEM, "allocating clients");
+	while (!rc && p->n_threads < n) {
+		struct load_client *c = other_client(p, p->n_threads);
+
+		load_client_init(c, &p->self, p->n_threads + 1);
+		rc = gn_thread_start("client", thread_main, c, &p->threads[p->n_threads]);
+		load_check(run, rc, "starting a thread");
+		p->n_threads += !rc;
+	}
+	/* Pairs with the release in procs_child.c. */
+	while (!rc && __atomic_load_n(&run->ready, __ATOMIC_ACQUIRE) < n) {
+		if (load_failed(run) || bench_stopped())
+			rc = -EINTR;
+		else if (gn_now_ns() > end_ns)
+			rc = load_fail(run, -ETIMEDOUT, "threads do not start");
+		else
+			gn_sleep_us(LOOK_US);
+	}
+	return rc;
+}
+
+static void join_threads(struct procs *p)
+{
+	while (p->n_threads)
+		gn_thread_join(p->threads[--p->n_threads]);
+}
+
 int procs_start_server(struct procs *p)
 {
 	const int rc = bench_spawn("--bench-load", p->pair.fd, &p->pair.pid);
 
-	return rc ? rc : pair_wait(&p->pair);
+	return rc ? rc : pair_wait_us(&p->pair, LISTEN_US);
 }
 
 int procs_start(struct procs *p)
@@ -194,7 +268,9 @@ int procs_start(struct procs *p)
 
 	if (!rc)
 		rc = start_others(p);
-	return rc ? rc : open_client(p);
+	if (!rc)
+		rc = open_client(p);
+	return rc ? rc : start_threads(p);
 }
 
 /* ---- measuring ---- */
@@ -205,11 +281,25 @@ static void signal_others(struct procs *p, enum load_signal signal)
 	__atomic_store_n(&p->run->signal, signal, __ATOMIC_RELEASE);
 }
 
+int procs_limit(void *procs, uint64_t block_ns, struct block *out)
+{
+	struct procs *p = procs;
+	int rc;
+
+	signal_others(p, SIGNAL_LIMIT);
+	rc = await_threads(p, SIGNAL_LIMIT);
+	if (!rc)
+		rc = p->kind->limit(p->client, block_ns, out);
+	signal_others(p, SIGNAL_RUN);
+	return rc ? rc : await_threads(p, SIGNAL_RUN);
+}
+
 static int end_others(struct procs *p)
 {
 	const uint64_t end_ns = gn_deadline_us(START_US), stop_ns = gn_deadline_us(STOP_US);
 
 	signal_others(p, SIGNAL_END);
+	join_threads(p);
 	while (procs_reap(p) && gn_now_ns() < (bench_stopped() ? stop_ns : end_ns))
 		gn_sleep_us(LOOK_US);
 	if (!procs_reap(p))
@@ -238,6 +328,7 @@ static void sum_up(const struct load_run *run, const struct load_served *served,
 	const uint64_t group_ops = run->tally[0].group_ops;
 	double ops, per_message;
 
+	r->inflight_max = run->tally[0].inflight_max;
 	gn_hist_init(&group_ns);
 	gn_hist_init(&latency_ns);
 	r->mops = 0;
@@ -357,13 +448,14 @@ void procs_stop_server(struct procs *p)
 
 int procs_close(struct procs *p, int rc, struct load_result *out)
 {
-	if (rc && procs_reap(p))
+	if (rc && (procs_reap(p) || p->n_threads))
 		end_others(p);
 	if (p->client)
 		p->kind->close(p->client);
-	gn_free(p->client);
 	if (p->self.state)
 		p->kind->proc_close(&p->self);
+	gn_free(p->others);
+	gn_free(p->client);
 	gn_ctx_destroy(p->self.ctx);
 	gn_fabric_close(p->self.fabric);
 	procs_stop_server(p);

@@ -10,7 +10,12 @@
 #include "load.h"
 
 /* What the clients that were spawned do. */
-enum load_signal { SIGNAL_WAIT, SIGNAL_RUN, SIGNAL_END };
+enum load_signal {
+	SIGNAL_WAIT,
+	SIGNAL_RUN,
+	SIGNAL_LIMIT, /* the kind's limit; clients that are threads */
+	SIGNAL_END
+};
 
 struct procs {
 	struct pair pair; /* this process and server 0 */
@@ -21,6 +26,10 @@ struct procs {
 	cpu_set_t cpus_before;
 	struct load_proc self;
 	struct load_client *client; /* client 0, between procs_start() and procs_close() */
+	/* Clients that are threads, from client 1 on. */
+	struct gn_thread *threads[LOAD_TALLIES_MAX];
+	uint32_t n_threads;
+	uint8_t *others; /* their clients */
 };
 
 /*
@@ -41,12 +50,17 @@ int procs_start(struct procs *procs);
 int procs_measure(struct procs *procs, const struct load *limit, const struct load *part,
 		  bench_progress_fn *progress, struct load_result *out,
 		  struct comparison *compared);
+/* A load of blocks.c: the kind's limit, by all clients, which are threads. */
+int procs_limit(void *procs, uint64_t block_ns, struct block *out);
 /* A closed loop: with several operations under way, each takes that many times its share. */
 void procs_scale_latency(const struct load_opts *opts, struct load_result *result);
 /* Ends server 0, which notes what it has counted. */
 void procs_stop_server(struct procs *procs);
 /* Ends all processes; out->error says why, if rc is an error. Returns rc. */
 int procs_close(struct procs *procs, int rc, struct load_result *out);
+
+/* A client other than the first: opens, and does what the signals say until the end. */
+void procs_follow(struct load_client *client);
 
 /* The processes that were spawned: returns the exit status. */
 int procs_main(void);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "fabric.h"
+#include "io.h"
 #include "kv.h"
 #include "msg.h"
 #include "pair_load.h"
@@ -21,9 +22,11 @@
 #define SIGNAL_NAP_US 100u
 #define LISTEN_NAP_US 500u
 #define BLOCK_NS      1000000u
+#define THREAD_BLOCK_NS 50000u /* threads follow client 0 from one block to the other */
 
-static const struct load_kind *const kinds[] = {&load_rpc,    &load_kv,	  &load_msg,
-						&load_fabric, &load_pair, NULL};
+static const struct load_kind *const kinds[] = {
+	&load_rpc, &load_kv, &load_msg, &load_io, &load_fabric, &load_pair, NULL,
+};
 
 /* ---- a server ---- */
 
@@ -60,7 +63,7 @@ static void child_listens(struct load_proc *proc, uint32_t number, int rc)
 {
 	struct load_run *run = proc->run;
 
-	/* Pairs with the acquire in child_client(). */
+	/* Pairs with the acquire in procs_follow(). */
 	if (!rc)
 		__atomic_add_fetch(&run->listening, 1, __ATOMIC_RELEASE);
 	if (!number)
@@ -92,10 +95,23 @@ static bool child_served(struct load_proc *proc, struct gn_rpc_server *rpc)
 
 /* ---- a client ---- */
 
+/* One block of what the signal says. */
+static int follow_block(struct load_client *c, uint32_t signal)
+{
+	struct block block = {.ops = 0};
+
+	gn_hist_init(&block.group_ns);
+	/* Pairs with the acquire in procs.c. */
+	__atomic_store_n(&c->tally->follows, signal, __ATOMIC_RELEASE);
+	return signal == SIGNAL_LIMIT ? c->kind->limit(c, THREAD_BLOCK_NS, &block) :
+					load_block(c, c->kind->threads ? THREAD_BLOCK_NS : BLOCK_NS,
+						   &block);
+}
+
 static int run_blocks(struct load_client *c)
 {
 	struct load_run *run = c->run;
-	struct block block;
+	uint32_t signal;
 	int rc = 0;
 
 	/* Pairs with the acquire in procs.c. */
@@ -105,17 +121,14 @@ static int run_blocks(struct load_client *c)
 			return -EINTR;
 		gn_sleep_us(SIGNAL_NAP_US);
 	}
-	while (!rc && signal_of(run) == SIGNAL_RUN) {
-		block = (struct block){.ops = 0};
-		gn_hist_init(&block.group_ns);
-		rc = load_block(c, BLOCK_NS, &block);
-	}
+	while (!rc && (signal = signal_of(run)) != SIGNAL_END)
+		rc = follow_block(c, signal);
 	if (!rc)
 		rc = c->kind->rest(c);
 	return rc || !c->kind->check ? rc : c->kind->check(c);
 }
 
-static void child_client(struct load_client *c)
+void procs_follow(struct load_client *c)
 {
 	struct load_run *run = c->run;
 
@@ -156,7 +169,7 @@ static const struct load_kind *kind_of(const struct load_run *run)
 
 int procs_main(void)
 {
-	struct load_proc proc = {.client_main = child_client,
+	struct load_proc proc = {.client_main = procs_follow,
 				 .listens = child_listens,
 				 .served = child_served,
 				 .nap_us = ORDER_NAP_US};

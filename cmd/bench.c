@@ -23,6 +23,7 @@ static const struct command *const bench_commands[] = {
 	&command_bench_rpc,
 	&command_bench_kv,
 	&command_bench_msg,
+	&command_bench_io,
 	&command_bench_sim,
 	&command_bench_socket,
 	NULL,
@@ -30,7 +31,7 @@ static const struct command *const bench_commands[] = {
 
 const struct command command_bench = {
 	.name = "bench",
-	.what = "measure: gannet bench fabric, rpc, kv, msg, sim, socket",
+	.what = "measure: gannet bench fabric, rpc, kv, msg, io, sim, socket",
 	.about = "Measures what this machine can do, with and without the library.",
 	.commands = bench_commands,
 };

@@ -11,8 +11,8 @@
 #include "count.h"
 #include "load.h"
 
-extern const struct command command_bench_fabric, command_bench_kv, command_bench_msg,
-	command_bench_rpc, command_bench_sim, command_bench_socket;
+extern const struct command command_bench_fabric, command_bench_io, command_bench_kv,
+	command_bench_msg, command_bench_rpc, command_bench_sim, command_bench_socket;
 
 #define BENCH_PROFILE "cx3-fdr" /* of a simulation, unless another is given */
 

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 struct command;
-extern const struct command command_advise, command_bench, command_demo, command_doctor, command_kv,
-	command_rpc, command_sim;
+extern const struct command command_advise, command_bench, command_demo, command_doctor,
+	command_donor, command_kv, command_rpc, command_sim;
 
 /*
  * The other processes of benchmarks; not for people. argv[0] is the command's word. As all

@@ -345,7 +345,8 @@ static int kv_serve_at(const void *arg, struct gn_fabric *fabric, const sigset_t
 		r->stats_s > 0 ? kv_serve_watch(r, fabric, server, set) :
 				 serving_wait(set, 0);
 	metrics_stop(metrics);
-	serving_drain(kv_serve_drain, server, set, r->drain_ms);
+	serving_drain(kv_serve_drain, server, set, r->drain_ms,
+		      "not every client has fetched its answers");
 	gn_rpc_server_counters(gn_kv_server_rpc(server), &counters);
 	gn_kv_server_destroy(server);
 	return status ? status : serving_end(people, counters.calls, signo);

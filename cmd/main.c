@@ -34,6 +34,7 @@ static const struct command *const commands[] = {
 	&command_bench,
 	&command_rpc,
 	&command_kv,
+	&command_donor,
 	&command_sim,
 	&command_advise,
 	&command_of_help,

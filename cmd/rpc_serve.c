@@ -105,7 +105,8 @@ static int rpc_serve_at(const void *arg, struct gn_fabric *fabric, const sigset_
 	status = cmd_flush_stdout();
 	signo = status ? SIGTERM : serving_wait(set, 0);
 	metrics_stop(metrics);
-	serving_drain(rpc_serve_drain, server, set, r->drain_ms);
+	serving_drain(rpc_serve_drain, server, set, r->drain_ms,
+		      "not every client has fetched its answers");
 	gn_rpc_server_counters(server, &counters);
 	gn_rpc_server_destroy(server);
 	return status ? status : serving_end(stdout, counters.calls, signo);

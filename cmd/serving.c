@@ -48,7 +48,7 @@ int serving_wait(const sigset_t *set, uint64_t timeout_ms)
 }
 
 void serving_drain(int (*drain)(void *server, uint64_t deadline_ns), void *server,
-		   const sigset_t *set, uint32_t drain_ms)
+		   const sigset_t *set, uint32_t drain_ms, const char *late)
 {
 	const struct timespec look = {0};
 	const uint64_t end_ns = gn_deadline_us((uint64_t)drain_ms * 1000);
@@ -60,7 +60,7 @@ void serving_drain(int (*drain)(void *server, uint64_t deadline_ns), void *serve
 		rc = drain(server, slice_ns < end_ns ? slice_ns : end_ns);
 	} while (rc == -ETIMEDOUT && gn_now_ns() < end_ns && sigtimedwait(set, NULL, &look) < 0);
 	if (rc == -ETIMEDOUT)
-		fprintf(stderr, "gannet: not every client has fetched its answers\n");
+		fprintf(stderr, "gannet: %s\n", late);
 	else if (rc)
 		fprintf(stderr, "gannet: cannot drain: %s\n", gn_strerror(rc));
 }

@@ -27,9 +27,9 @@ int serving(const char *addr,
 	    const void *arg);
 /* The next of them; or 0 after so many milliseconds, unless those are 0. */
 int serving_wait(const sigset_t *set, uint64_t timeout_ms);
-/* Until everybody has their answers, the time is over, or the next signal comes. */
+/* Until all clients are served, the time is over, or the next signal comes: then it prints late. */
 void serving_drain(int (*drain)(void *server, uint64_t deadline_ns), void *server,
-		   const sigset_t *set, uint32_t drain_ms);
+		   const sigset_t *set, uint32_t drain_ms, const char *late);
 /* Says there what was done; the exit status after that signal. */
 int serving_end(FILE *to, uint64_t calls, int signo);
 

@@ -28,10 +28,14 @@ OPTIONS = {
                **dict.fromkeys(("protocol", "transport", "signaled", "pending", "opt", "vms",
                                 "qps_per_thread", "procs", "resp_threads",
                                 "qps_per_resp_thread"))},
+    "io": {"op": "--op", "client_machines": "--machines", "block": "--block",
+           "threads": "--threads", "depth": "--depth", "qps": "--channels",
+           "batching": "--batching", "mr": "--mr", "poll": "--poll", "adjacent": "--adjacent",
+           **dict.fromkeys(("admission", "window_mb", "workload", "max_retry"))},
 }
 DEFAULTS = {"rpc": {"req": "0", "resp": "0"}, "kv": {}, "msg": {"nodes": "2", "pending": "1"},
-            "fabric": {}}
-NEEDED = {"rpc": ("mode",), "kv": ("mode",), "msg": ("topology", "protocol"), "fabric": ()}
+            "fabric": {}, "io": {"op": "WRITE", "admission": "off"}}
+NEEDED = {"rpc": ("mode",), "kv": ("mode",), "msg": ("topology", "protocol"), "fabric": (), "io": ()}
 BYPASS_FILL_PCT = "75"
 # Values that the command calls otherwise; a key here has no others.
 VALUES = {"topology": {"m1": "M:1", "1m": "1:M", "mm": "M:M"},
@@ -40,10 +44,21 @@ VALUES = {"topology": {"m1": "M:1", "1m": "1:M", "mm": "M:M"},
           "op": {"READ": "read", "WRITE": "write", "FAA": "faa", "SEND": "ud-send"},
           "dir": {"in": "in", "out": "out"}, "inline": {"yes": "yes", "no": "no"},
           "region": {"cache": "256K", "dram": "256M"},
-          "opt": dict.fromkeys(("none", "inline", "unsignaled", "both"))}
+          "opt": dict.fromkeys(("none", "inline", "unsignaled", "both")),
+          "admission": {"on": None, "off": "none"},
+          "poll": {**{poll: poll for poll in ("adaptive", "busy", "event", "event-batch",
+                                              "naive-hybrid")}, "scq1": "shared"},
+          "workload": {"small": 1, "medium": 8, "large": 16}}
 CORES = {"cx3-fdr": "8", "connect-ib": "14"}  # FaSST's machines: threads=all
 OPT_SIGNAL_EVERY = 16
 UNSIGNALED = 64  # one of so many is signaled nevertheless
+# RDMAbox: 7 threads have 7 MB in flight (P60b), so each has 8 blocks of 128 KiB.
+IO_DEPTH = "8"
+# RDMAbox III.B does not say how long requests are. 120 empty polls take 2.4 us, which is longer than
+# a WRITE of 512 bytes takes. VALUES has the requests of a cluster: one; as many as busy polling
+# needs for its highest rate; and the number between.
+IO_WORKLOAD_BLOCK = "512"
+IO_ADJACENT = "50"  # P61, P62: "block I/O to partly adjacent addresses"
 # What the papers set by hand, and the library's own preset finds by itself.
 PAPER_ONLY = ("fetch_size", "retries")
 # The list's metrics that the command calls otherwise.
@@ -125,6 +140,27 @@ def requests_of(config, profile):
     return options, config
 
 
+def io_of(config, preset):
+    """io: windows and clusters of requests, and a configuration without the keys that said so."""
+    config = dict(config)
+    workload, retry = config.pop("workload", None), config.pop("max_retry", None)
+    window_mb = config.pop("window_mb", None)
+    if config["admission"] == "on" and not window_mb:
+        raise BadConfig("admission=on needs window_mb")
+    window = VALUES["admission"][config["admission"]] or str(int(float(window_mb) * 1e6))
+    options = ["--window", window]
+    if workload:
+        config.setdefault("block", IO_WORKLOAD_BLOCK)
+        options += ["--burst", str(VALUES["workload"][workload])]
+    else:
+        config.setdefault("depth", IO_DEPTH)
+    if retry and config.get("poll") == "adaptive":
+        options += ["--max-retry", retry]
+    if preset == "gannet":
+        config.setdefault("adjacent", IO_ADJACENT)
+    return options, config
+
+
 def options_of(layer, preset, config, profile=None):
     """Options of gannet bench LAYER for a configuration, a dict."""
     check(layer, config)
@@ -134,6 +170,8 @@ def options_of(layer, preset, config, profile=None):
     options = servers_of(config) if layer == "kv" else []
     if layer == "fabric":
         options, config = requests_of(config, profile)
+    if layer == "io":
+        options, config = io_of(config, preset)
     for key, value in config.items():
         if OPTIONS[layer][key] and (preset == "paper" or key not in PAPER_ONLY):
             options += [OPTIONS[layer][key], VALUES.get(key, {}).get(value, value)]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from . import bench
 from .lists import parse_config
 
-LAYERS = ("fabric", "rpc", "kv", "msg")
+LAYERS = ("fabric", "rpc", "kv", "msg", "io")
 
 
 class NotWritten(Exception):

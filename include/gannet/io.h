@@ -59,7 +59,7 @@ enum gn_io_batching {
 enum gn_io_mr {
 	GN_IO_MR_AUTO, /* copy short ones, register long ones: measured by gn_io_create() */
 	GN_IO_MR_PRE,  /* copy through buffers that are registered already */
-	GN_IO_MR_DYN,  /* register for each request */
+	GN_IO_MR_DYN,  /* register for each request; copy requests of several buffers */
 	GN_IO_MRS
 };
 
@@ -101,12 +101,12 @@ struct gn_io_opts {
 	uint32_t depth;		/* work requests in flight per channel; 0: 128 */
 	uint32_t merge_bytes;	/* of one work request at most; 0: 1 MiB */
 	uint32_t max_retry;	/* adaptive: empty polls in a row; 0: 120 */
-	uint32_t poll_batch;	/* event-batch: completions per event; 0: 16 */
+	uint32_t poll_batch;	/* event-batch: completions per event, at most 32; 0: 16 */
 	uint32_t staging_bytes; /* registered buffers for GN_IO_MR_PRE; 0: 16 MiB */
 	/*
 	 * A target that could not be reached for this long is lost: its requests end with -ESTALE.
 	 * One that drops each connection before anything was done with it counts as not reached.
-	 * 0: 40 s, which is longer than a donor's lease.
+	 * 0: 40 s, which is longer than a donor's lease: after that a donor lets nothing land.
 	 */
 	uint32_t lost_us;
 };
@@ -123,8 +123,8 @@ struct gn_io_stats {
 	uint64_t failed;				/* … with another status than 0 */
 	uint64_t wrs, doorbells;			/* posted */
 	uint64_t merged;     /* requests that share a work request with an earlier one */
-	uint64_t waited;     /* work requests that a window or a full send queue held back */
-	uint64_t repeated;   /* requests that were posted again after a connection broke */
+	uint64_t waited;     /* times that a channel held requests back: window, send queue */
+	uint64_t repeated;   /* requests that were in flight when their connection broke */
 	uint64_t reconnects; /* connections made anew */
 	uint64_t polls, polls_empty, arms, events, wakeups;
 	uint64_t in_flight[GN_IO_OPS], in_flight_max[GN_IO_OPS]; /* bytes */
@@ -228,7 +228,9 @@ GN_API int gn_io_queue_create(struct gn_io *io, uint32_t depth, struct gn_io_que
 GN_API int gn_io_queue_destroy(struct gn_io_queue *queue);
 /*
  * A source for gn_wait(), and the fd of other event loops (gn_source_fd()). The first call starts
- * the engine's service thread, which then looks for completions in the way of opts.polling.
+ * the engine's service thread, which then looks for completions in the way of opts.polling. The
+ * source does not tell of requests that a call of the owner ended: poll until gn_io_poll() returns
+ * 0, then sleep.
  */
 GN_API int gn_io_queue_source(struct gn_io_queue *queue, struct gn_source **out);
 
@@ -236,7 +238,8 @@ GN_API int gn_io_queue_source(struct gn_io_queue *queue, struct gn_source **out)
  * Submits requests in the order of the list and returns how many: fewer than n when the next one is
  * wrong or cannot be taken now. That number is 0 only for n = 0; otherwise an error of the first
  * request: -EAGAIN: the queue has depth requests under way, or the staging buffers are in use: poll
- * first; -EINVAL, -EMSGSIZE, -ERANGE, -EACCES: see gn_error(). Never waits and never calls done.
+ * first; -EBUSY: it is under way; -ESTALE: the target is lost; -EINVAL, -EMSGSIZE, -ERANGE,
+ * -EACCES: see gn_error(). Never waits and never calls done.
  */
 GN_API int gn_io_submit(struct gn_io_queue *queue, struct gn_io_req *const *reqs, unsigned n);
 /*
@@ -249,10 +252,13 @@ GN_API int gn_io_wait(struct gn_io_queue *queue, struct gn_io_req **reqs, unsign
 		      uint64_t deadline_ns);
 /*
  * Asks for an early end with -ECANCELED. The request ends as always: in a poll of its queue, with
- * another status if it was done already.
+ * another status if it was done already. Only the thread of its queue may call it.
  */
 GN_API int gn_io_cancel(struct gn_io_req *req);
-/* Submits one request and waits for it. Others that end meanwhile stay in the queue. */
+/*
+ * Submits one request, waits for it, and returns its status, or an error of gn_io_submit(). Does
+ * not call done. Others that end meanwhile stay in the queue.
+ */
 GN_API int gn_io_run(struct gn_io_queue *queue, struct gn_io_req *req);
 
 #ifdef __cplusplus

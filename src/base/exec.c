@@ -10,6 +10,7 @@
 #include "base/deadline.h"
 #include "base/exec.h"
 #include "base/fail.h"
+#include "base/memory.h"
 #include "base/owner.h"
 #include "base/preempt.h"
 #include "base/real.h"
@@ -53,6 +54,13 @@ uint64_t gn_deadline_us(uint64_t us)
 	    __builtin_add_overflow(gn_now_ns(), ns, &deadline_ns))
 		return GN_FOREVER;
 	return deadline_due(deadline_ns); /* a simulation starts at time 0 */
+}
+
+uint64_t exec_memory_available(void)
+{
+	const struct exec_ops *ops = exec_table();
+
+	return ops->memory_available ? ops->memory_available() : UINT64_MAX;
 }
 
 uint64_t gn_random(void)

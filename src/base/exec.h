@@ -19,6 +19,7 @@ struct exec_ops {
 	void (*free)(void *ptr);
 	void (*charge)(enum gn_work kind, uint64_t n);
 	void (*preempt)(void); /* base/preempt.h */
+	uint64_t (*memory_available)(void); /* base/memory.h; NULL: not known */
 
 	int (*thread_start)(const char *name, void (*fn)(void *), void *arg,
 			    struct gn_thread **out);

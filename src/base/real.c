@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -125,6 +126,21 @@ static void real_charge(enum gn_work kind, uint64_t n)
 {
 	(void)kind;
 	(void)n;
+}
+
+/* "MemAvailable:   12345 kB" */
+static uint64_t real_memory_available(void)
+{
+	FILE *file = fopen("/proc/meminfo", "re");
+	unsigned long long kib;
+	char line[128];
+	bool found = false;
+
+	while (file && !found && fgets(line, sizeof(line), file))
+		found = sscanf(line, "MemAvailable: %llu kB", &kib) == 1;
+	if (file)
+		fclose(file);
+	return found ? kib << 10 : UINT64_MAX;
 }
 
 /* ---- threads ---- */
@@ -385,6 +401,7 @@ const struct exec_ops exec_real = {
 	.alloc = real_alloc,
 	.free = real_free,
 	.charge = real_charge,
+	.memory_available = real_memory_available,
 	.thread_start = real_thread_start,
 	.thread_join = real_thread_join,
 	.thread_id = real_thread_id,

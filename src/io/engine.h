@@ -191,7 +191,7 @@ struct gn_io_target {
 	struct gn_io_range shared;
 	uint64_t incarnation;
 	uint32_t timeout_us;
-	int lost;    /* atomic: 0 or the error of its requests */
+	int lost;    /* atomic: 0, or why it is lost; its requests end with -ESTALE */
 	int refused; /* atomic: why the last attempt failed */
 	unsigned n_regions, n_channels;
 	struct io_channel *channels; /* n_channels of them */

@@ -173,7 +173,8 @@ void io_poller_arm(struct io_poller *poller)
 
 void io_poller_post(struct io_poller *poller, struct gn_io_queue *self)
 {
-	const bool purge = __atomic_exchange_n(&poller->purge, false, __ATOMIC_ACQUIRE);
+	const bool purge = __atomic_load_n(&poller->purge, __ATOMIC_RELAXED) &&
+			   __atomic_exchange_n(&poller->purge, false, __ATOMIC_ACQUIRE);
 
 	for (struct io_channel *ch = poller->channels; ch; ch = ch->next) {
 		io_channel_collect(ch);

@@ -163,29 +163,48 @@ static void channel_claim(struct io_channel *ch, enum gn_io_op op)
 		io_window_claim(window, (uintptr_t)ch);
 }
 
-/* Admits, or marks the channel as held back: then the release of any bytes lets it try again. */
-static bool channel_admit_or_starve(struct io_channel *ch, enum gn_io_op op, uint32_t bytes)
+/* The channel goes: others may have been waiting for its claim. */
+static bool channel_admitted(struct io_channel *ch, enum gn_io_op op)
 {
 	struct io_poller *poller = ch->poller;
 
-	if (likely(channel_admit(ch, op, bytes)))
-		goto admitted;
-	channel_claim(ch, op);
-	/* Pairs with io_window_put(): either we see the free bytes, or the releaser sees this. */
-	__atomic_store_n(&poller->io->starved, 1, __ATOMIC_SEQ_CST);
-	if (channel_admit(ch, op, bytes))
-		goto admitted;
-	counter_add(&poller->stats.waited, !ch->starved);
-	ch->starved = true;
-	return false;
-
-admitted:
 	if (unlikely(io_window_disclaim(&poller->io->window[op], (uintptr_t)ch))) {
 		ch->had_claim[op] = true;
 		poller->freed = true;
 	}
 	ch->starved = false;
 	return true;
+}
+
+/* Admits, or marks the channel as held back: then the release of any bytes lets it try again. */
+static bool channel_admit_or_starve(struct io_channel *ch, enum gn_io_op op, uint32_t bytes)
+{
+	struct io_poller *poller = ch->poller;
+
+	if (likely(channel_admit(ch, op, bytes)))
+		return channel_admitted(ch, op);
+	channel_claim(ch, op);
+	/* Pairs with io_window_put(): either we see the free bytes, or the releaser sees this. */
+	__atomic_store_n(&poller->io->starved, 1, __ATOMIC_SEQ_CST);
+	if (channel_admit(ch, op, bytes))
+		return channel_admitted(ch, op);
+	counter_add(&poller->stats.waited, !ch->starved);
+	ch->starved = true;
+	return false;
+}
+
+/* Admits all of a plan in one step. False: one by one, then. */
+static bool plan_admit(struct io_channel *ch, enum gn_io_op op)
+{
+	const struct gn_io *io = ch->poller->io;
+	struct io_window *window = &ch->poller->io->window[op];
+	const struct io_plan *plan = &ch->poller->plan;
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < plan->n; i++)
+		bytes += plan->wr[i].first ? plan->wr[i].len_bytes : 0;
+	return !io->opts.admit && bytes <= __atomic_load_n(&window->limit, __ATOMIC_RELAXED) &&
+	       io_window_take(window, bytes, (uintptr_t)ch) && channel_admitted(ch, op);
 }
 
 /* Not posted: back to the head of the waiting pieces, from work request i of the plan on. */
@@ -296,6 +315,7 @@ static bool channel_post_plan(struct io_channel *ch, enum gn_io_op op, struct gn
 	struct io_plan *plan = &poller->plan;
 	const enum gn_io_batching batching = poller->io->opts.batching;
 	const bool chain = batching == GN_IO_HYBRID || batching == GN_IO_DOORBELL;
+	const bool all = chain && plan->n > 1 && plan_admit(ch, op);
 	struct gn_sge *at = poller->sges;
 	uint32_t n = 0, i;
 	bool admitted = true;
@@ -305,7 +325,7 @@ static bool channel_post_plan(struct io_channel *ch, enum gn_io_op op, struct gn
 
 		if (!planned->first)
 			continue; /* joined to another */
-		admitted = channel_admit_or_starve(ch, op, planned->len_bytes);
+		admitted = all || channel_admit_or_starve(ch, op, planned->len_bytes);
 		if (unlikely(!admitted))
 			break;
 		wr_fill(ch, op, planned, &poller->wrs[n], &at, !chain);

@@ -233,7 +233,7 @@ static int queue_sleep(struct gn_io_queue *queue, uint64_t set, uint64_t deadlin
 		due_ns = ns < due_ns ? ns : due_ns;
 		items[n++] = poller_wait_item(poller);
 	}
-	rc = exec_wait(items, n, due_ns, "io completions");
+	rc = gn_wait_sleep(items, n, due_ns, "io completions");
 	__atomic_fetch_add(&queue->io->wakeups, 1, __ATOMIC_RELAXED);
 	return rc >= 0 || (rc == -ETIMEDOUT && due_ns < deadline_ns) ? 0 : rc;
 }
