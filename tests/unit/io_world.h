@@ -40,6 +40,7 @@ struct lender {
 	uint64_t incarnation;
 	bool stop, refuse; /* atomic */
 	bool drop;	   /* atomic: destroys each qp that it has accepted */
+	bool odd;	   /* atomic: channels of a share get different ranges */
 };
 
 static inline void lender_answer(struct lender *l, struct gn_event *event)
@@ -65,6 +66,18 @@ static inline void lender_answer(struct lender *l, struct gn_event *event)
 	else if (__atomic_load_n(&l->refuse, __ATOMIC_RELAXED))
 		reply.status = IO_ATTACH_BUSY;
 	reply.generation = l->generation[attach.channel];
+	if (attach.kind == IO_ATTACH_SHARE) {
+		struct gn_remote remote;
+
+		if (gn_mr_remote(l->mr, &remote))
+			abort();
+		reply.key = remote.key;
+		reply.offset = remote.offset;
+		reply.length = remote.length;
+		reply.rights = IO_RIGHT_READ;
+		if (__atomic_load_n(&l->odd, __ATOMIC_RELAXED))
+			reply.rights |= attach.channel % 2 ? IO_RIGHT_WRITE : 0;
+	}
 	if (reply.status) {
 		gn_reject(event->req, &reply, sizeof(reply));
 		return;

@@ -553,6 +553,74 @@ static void test_drops(void **state)
 	run_everywhere(program_drops, &(struct gn_io_opts){.channels = 1, .lost_us = 500000});
 }
 
+/* The channels of a share have one range and its rights, or it is not opened. */
+static int program_share(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_io_target_opts opts = {.size = sizeof(opts), .incarnation = INCARNATION};
+	struct gn_io_target *target = NULL;
+	struct gn_io_range range = {0};
+	struct gn_source *source;
+	struct user u;
+
+	EXPECT(user_open(&u, w, fabric) == 0);
+	EXPECT(gn_io_queue_source(u.queue, &source) == 0); /* another thread connects, too */
+	opts.share = true;
+	for (unsigned i = 0; i < 20; i++) {
+		__atomic_store_n(&w->lender.odd, i % 2, __ATOMIC_RELAXED);
+		opts.generation = 1000 * (i + 1);
+		EXPECT(gn_io_target_open(u.io, w->addr, &opts, &range, &target) ==
+		       (i % 2 ? -ESTALE : 0));
+		if (i % 2)
+			continue;
+		EXPECT(range.remote.length == LENT_BYTES && range.rights == GN_REMOTE_READ);
+		EXPECT(gn_io_target_close(target) == 0);
+	}
+	EXPECT(user_close(&u) == 0);
+	return 0;
+}
+
+static void test_share(void **state)
+{
+	(void)state;
+	run_everywhere(program_share, NULL);
+}
+
+/* While a source is waited for, deadlines are kept by the service thread. */
+static int program_source_deadline(struct world *w, struct gn_fabric *fabric)
+{
+	uint8_t bytes[512];
+	struct gn_io_req req, *list = &req;
+	struct gn_wait_item item;
+	struct gn_source *source;
+	struct gn_io_sge sge;
+	uint64_t begin_ns;
+	struct user u;
+
+	EXPECT(user_open(&u, w, fabric) == 0);
+	EXPECT(gn_io_queue_source(u.queue, &source) == 0);
+	__atomic_store_n(&w->lender.refuse, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->lender.breaks, 1, __ATOMIC_RELEASE);
+	gn_sleep_us(500000); /* now attempts to connect are rare */
+	for (unsigned i = 0; i < 4; i++) {
+		req_init(&req, &sge, &u, GN_IO_READ, 0, bytes, sizeof(bytes), NULL);
+		begin_ns = gn_now_ns();
+		req.deadline_ns = begin_ns + 5000000;
+		EXPECT(gn_io_submit(u.queue, &list, 1) == 1);
+		item = gn_wait_on(source);
+		EXPECT(gn_wait(&item, 1, gn_deadline_us(WAIT_US), "test") >= 0);
+		EXPECT(gn_now_ns() - begin_ns < 10000000);
+		EXPECT(gn_io_poll(u.queue, &list, 1) == 1 && req.status == -ETIMEDOUT);
+	}
+	EXPECT(user_close(&u) == 0);
+	return 0;
+}
+
+static void test_source_deadline(void **state)
+{
+	(void)state;
+	run_in(program_source_deadline, &(struct gn_io_opts){.channels = 1}, true);
+}
+
 /* ---- what a request refers to ---- */
 
 static void other_cancels(void *arg)
@@ -614,6 +682,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_destroy_in_done),
 		cmocka_unit_test(test_repeat_ends),
 		cmocka_unit_test(test_drops),
+		cmocka_unit_test(test_share),
+		cmocka_unit_test(test_source_deadline),
 		cmocka_unit_test(test_refers),
 	};
 
