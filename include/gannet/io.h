@@ -15,7 +15,8 @@
  *
  * Threads. A queue belongs to one thread: only that thread submits to it, polls it and waits for
  * it. Any thread may use an engine, target, region or mem, and may destroy it when no other thread
- * uses it and no request refers to it. There is no thread in the background, unless a queue's fd
+ * uses it and no request refers to it. A request refers to its region and mems until a poll of its
+ * queue has returned it or called its done. Any thread may cancel a request. There is no thread in the background, unless a queue's fd
  * needs one: threads that submit, poll and wait make progress for all.
  *
  * Order. Requests that are under way at the same time have no order, even if they overlap. A READ
@@ -104,6 +105,7 @@ struct gn_io_opts {
 	uint32_t staging_bytes; /* registered buffers for GN_IO_MR_PRE; 0: 16 MiB */
 	/*
 	 * A target that could not be reached for this long is lost: its requests end with -ESTALE.
+	 * One that drops each connection before anything was done with it counts as not reached.
 	 * 0: 40 s, which is longer than a donor's lease: after that a donor lets nothing land.
 	 */
 	uint32_t lost_us;
@@ -204,7 +206,11 @@ struct gn_io_req {
 	uint64_t offset; /* from the region's start */
 	const struct gn_io_sge *sge;
 	uint64_t deadline_ns;		     /* 0: GN_FOREVER */
-	void (*done)(struct gn_io_req *req); /* called by the owner's poll; NULL: listed there */
+	/*
+	 * Called by the owner's poll; NULL: listed there. It may submit, poll and wait, but not
+	 * destroy the queue. gn_io_run() does not call it.
+	 */
+	void (*done)(struct gn_io_req *req);
 	void *user;			     /* for the caller */
 	/*
 	 * Result. 0; -ETIMEDOUT: past the deadline; -ECANCELED; -EACCES: the donor took the range
@@ -218,7 +224,7 @@ struct gn_io_req {
 
 /* depth: requests that may be under way at the same time, at most 65,536. */
 GN_API int gn_io_queue_create(struct gn_io *io, uint32_t depth, struct gn_io_queue **out);
-/* -EBUSY while requests are under way or have ended and were not polled. */
+/* -EBUSY while requests are under way or have ended and were not polled, and in a done. */
 GN_API int gn_io_queue_destroy(struct gn_io_queue *queue);
 /*
  * A source for gn_wait(), and the fd of other event loops (gn_source_fd()). The first call starts

@@ -245,6 +245,7 @@ static int channel_reply(struct io_channel *ch, const struct gn_event *event)
 {
 	struct gn_io_target *target = ch->target;
 	struct io_attach_reply reply;
+	struct gn_io_range range = {0};
 
 	if (event->private_len < sizeof(reply))
 		return -EPROTO;
@@ -276,19 +277,18 @@ static int channel_reply(struct io_channel *ch, const struct gn_event *event)
 	}
 	if (target->attach.kind != IO_ATTACH_SHARE)
 		return 0;
-	/* Channels of one token have the same range. The first one sets it: see target.c. */
-	if (!target->shared.remote.length) {
-		target->shared.remote.key = reply.key;
-		target->shared.remote.offset = reply.offset;
-		target->shared.remote.length = reply.length;
-		target->shared.rights = (reply.rights & IO_RIGHT_READ ? GN_REMOTE_READ : 0u) |
-					(reply.rights & IO_RIGHT_WRITE ? GN_REMOTE_WRITE : 0u);
-	} else if (target->shared.remote.key != reply.key ||
-		   target->shared.remote.offset != reply.offset ||
-		   target->shared.remote.length != reply.length) {
+	range.remote.key = reply.key;
+	range.remote.offset = reply.offset;
+	range.remote.length = reply.length;
+	range.rights = (reply.rights & IO_RIGHT_READ ? GN_REMOTE_READ : 0u) |
+		       (reply.rights & IO_RIGHT_WRITE ? GN_REMOTE_WRITE : 0u);
+	/* The range never changes; target.c compares those of the channels. */
+	if (ch->was_up && !io_range_equal(&ch->shared, &range)) {
 		channel_lose(ch, -ESTALE);
 		return -ESTALE;
 	}
+	if (!ch->was_up)
+		ch->shared = range;
 	return 0;
 }
 

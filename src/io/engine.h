@@ -147,6 +147,7 @@ struct io_channel {
 	bool was_up;
 	bool proven;	      /* a work request has completed since it is UP */
 	enum gn_io_op first;  /* which operation has the first choice of the send queue */
+	struct gn_io_range shared; /* IO_ATTACH_SHARE: as the donor described it */
 	uint64_t deadline_ns; /* none of the waiting requests is due before */
 	uint64_t down_ns;     /* since when nothing is known to reach the target */
 	uint64_t up_ns;	      /* since when it is UP */
@@ -188,7 +189,6 @@ struct gn_io_target {
 	struct gn_io_target *next;
 	char *addr;
 	struct io_attach attach; /* without channel and generation */
-	struct gn_io_range shared;
 	uint64_t incarnation;
 	uint32_t timeout_us;
 	int lost;    /* atomic: 0, or why it is lost; its requests end with -ESTALE */
@@ -258,6 +258,12 @@ static inline void io_refs_apply_all(struct io_refs_list *refs, int sign)
 	io_refs_apply(&refs->mem, sign);
 }
 
+static inline bool io_range_equal(const struct gn_io_range *a, const struct gn_io_range *b)
+{
+	return a->remote.key == b->remote.key && a->remote.offset == b->remote.offset &&
+	       a->remote.length == b->remote.length && a->rights == b->rights;
+}
+
 /* Registered buffers of one size; free ones are a lock-free stack of indexes. */
 struct io_staging_class {
 	uint32_t size, n;
@@ -289,7 +295,7 @@ struct gn_io {
 	unsigned n_targets, n_mems, n_queues; /* atomic */
 	struct gn_thread *service;
 	struct gn_io_queue *service_queue;
-	bool service_stop; /* atomic */
+	bool service_runs, service_stop; /* atomic */
 };
 
 struct gn_io_queue {
@@ -383,7 +389,7 @@ void io_channel_close(struct io_channel *ch);
 /* A piece ended. Any thread; self: its queue, or NULL. */
 void io_piece_end(struct io_poller *poller, struct io_piece *piece, int status,
 		  struct gn_io_queue *self);
-/* The service thread has a new poller to look after; io->lock is held. */
+/* The service thread has a new poller to look after, or an earlier deadline. Any thread. */
 void io_service_wake(struct gn_io *io);
 void io_service_stop(struct gn_io *io);
 

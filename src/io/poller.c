@@ -119,7 +119,9 @@ static void poller_arm_for_sleepers(struct io_poller *poller, struct gn_io_queue
 	if (poller->armed)
 		return;
 	io_poller_arm(poller);
-	io_poller_poll(poller, IO_POLL_WCS, self);
+	/* No event comes for completions that were there before: take all of them. */
+	while (io_poller_poll(poller, IO_POLL_WCS, self) == IO_POLL_WCS)
+		;
 }
 
 /* Returns whether bytes of a window became free while the caller had the lock. */

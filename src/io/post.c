@@ -28,6 +28,9 @@ void io_channel_collect(struct io_channel *ch)
 			if (unlikely(deadline_ns && deadline_ns < ch->deadline_ns)) {
 				ch->deadline_ns = deadline_ns;
 				io_poller_due(ch->poller, deadline_ns);
+				/* No event is to be expected before: it must look at the clock. */
+				if (ch->state != IO_CHANNEL_UP)
+					io_service_wake(ch->poller->io);
 			}
 		}
 	}

@@ -433,12 +433,13 @@ static int service_start(struct gn_io *io)
 		gn_io_queue_destroy(io->service_queue);
 		io->service_queue = NULL;
 	}
+	__atomic_store_n(&io->service_runs, !rc, __ATOMIC_RELEASE);
 	return rc;
 }
 
 void io_service_wake(struct gn_io *io)
 {
-	if (io->service)
+	if (__atomic_load_n(&io->service_runs, __ATOMIC_ACQUIRE))
 		gn_queue_push(io->service_queue->ended, io); /* full: it wakes anyway */
 }
 

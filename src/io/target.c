@@ -138,6 +138,17 @@ static int target_connect(struct gn_io_target *target)
 	return 0;
 }
 
+/* The channels of one token have access to one range. It does not change once they are UP. */
+static int target_check_ranges(const struct gn_io_target *target)
+{
+	for (uint32_t i = 1; i < target->n_channels; i++)
+		if (!io_range_equal(&target->channels[i].shared, &target->channels[0].shared))
+			return gn_fail(-ESTALE,
+				       "gn_io_target_open(): %s gave its channels different ranges",
+				       target->addr);
+	return 0;
+}
+
 int gn_io_target_open(struct gn_io *io, const char *addr, const struct gn_io_target_opts *given,
 		      struct gn_io_range *shared, struct gn_io_target **out)
 {
@@ -159,6 +170,8 @@ int gn_io_target_open(struct gn_io *io, const char *addr, const struct gn_io_tar
 	gn_mutex_unlock(&io->lock);
 	if (!rc)
 		rc = target_connect(target);
+	if (!rc)
+		rc = target_check_ranges(target);
 	if (rc) {
 		gn_mutex_lock(&io->lock);
 		target_detach(target);
@@ -168,7 +181,7 @@ int gn_io_target_open(struct gn_io *io, const char *addr, const struct gn_io_tar
 	}
 	__atomic_fetch_add(&io->n_targets, 1, __ATOMIC_RELAXED);
 	if (shared)
-		*shared = target->shared;
+		*shared = target->channels->shared;
 	*out = target;
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Shared by the tests of the I/O engine: a process that lends memory, as a donor does, and
- * environments ("worlds") in which a program uses it: shared memory, with both as threads of one
- * process, and simulated cards.
+ * environments ("worlds") in which a program uses it: shared memory or verbs, with both as threads
+ * of one process, and simulated cards.
  */
 #ifndef GN_TESTS_IO_WORLD_H
 #define GN_TESTS_IO_WORLD_H
@@ -40,6 +40,7 @@ struct lender {
 	uint64_t incarnation;
 	bool stop, refuse; /* atomic */
 	bool drop;	   /* atomic: destroys each qp that it has accepted */
+	bool odd;	   /* atomic: channels of a share get different ranges */
 };
 
 static inline void lender_answer(struct lender *l, struct gn_event *event)
@@ -65,6 +66,18 @@ static inline void lender_answer(struct lender *l, struct gn_event *event)
 	else if (__atomic_load_n(&l->refuse, __ATOMIC_RELAXED))
 		reply.status = IO_ATTACH_BUSY;
 	reply.generation = l->generation[attach.channel];
+	if (attach.kind == IO_ATTACH_SHARE) {
+		struct gn_remote remote;
+
+		if (gn_mr_remote(l->mr, &remote))
+			abort();
+		reply.key = remote.key;
+		reply.offset = remote.offset;
+		reply.length = remote.length;
+		reply.rights = IO_RIGHT_READ;
+		if (__atomic_load_n(&l->odd, __ATOMIC_RELAXED))
+			reply.rights |= attach.channel % 2 ? IO_RIGHT_WRITE : 0;
+	}
 	if (reply.status) {
 		gn_reject(event->req, &reply, sizeof(reply));
 		return;
@@ -243,15 +256,24 @@ static inline void simulate(struct world *w, const char *profile, uint64_t caps_
 	sim_run(&run);
 }
 
+/* Where else than over shared memory: an address of verbs, or NULL. */
+static inline const char *given_addr(void)
+{
+	return getenv("GANNET_IO_ADDR");
+}
+
 static inline void run_shm(struct world *w)
 {
+	const char *given = given_addr();
 	struct gn_fabric *fabric;
 	char addr[64];
 
 	snprintf(addr, sizeof(addr), "shm:test-io-%llx", (unsigned long long)gn_random());
+	if (given)
+		snprintf(addr, sizeof(addr), "%s", given);
 	w->addr = addr;
 	w->simulated = false;
-	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
+	assert_int_equal(gn_fabric_open(given ? "verbs" : "shm", &fabric), 0);
 	assert_int_equal(lender_start(&w->lender, fabric, addr), 0);
 	w->ready = true;
 	assert_int_equal(w->program(w, fabric), 0);
@@ -259,7 +281,7 @@ static inline void run_shm(struct world *w)
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
 
-/* In turn: shared memory, and simulated cards with all guarantees and with none. */
+/* In turn: shared memory (or verbs, if an address is given), and simulated cards with all guarantees and with none. */
 static inline void run_everywhere(int (*program)(struct world *, struct gn_fabric *),
 				  const struct gn_io_opts *opts)
 {
@@ -271,7 +293,7 @@ static inline void run_everywhere(int (*program)(struct world *, struct gn_fabri
 	if (opts)
 		w->opts = *opts;
 	run_shm(w);
-	if (!THREADS_WATCHED) {
+	if (!given_addr() && !THREADS_WATCHED) {
 		simulate(w, "ideal", 0, w->seed);
 		simulate(w, "cx3-fdr", SIM_CAPS, w->seed + 1);
 	}

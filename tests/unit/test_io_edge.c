@@ -33,7 +33,7 @@ static void run_in(int (*program)(struct world *, struct gn_fabric *),
 	w->opts = *opts;
 	if (!simulated)
 		run_shm(w);
-	else if (!THREADS_WATCHED)
+	else if (!given_addr() && !THREADS_WATCHED)
 		simulate(w, "cx3-fdr", 0, w->seed);
 	free(w);
 }
@@ -269,6 +269,87 @@ static void test_large_beside_small(void **state)
 	run_in(program_large_beside_small, &(struct gn_io_opts){.read_window = 65536}, true);
 }
 
+/* Refuses short requests, as long as there are others. */
+static bool admit_long(void *arg, enum gn_io_op op, uint64_t bytes, uint64_t in_flight)
+{
+	(void)arg, (void)op, (void)in_flight;
+	return bytes >= 4096;
+}
+
+struct flooder {
+	struct flood f;
+	struct user u; /* with a queue of its own */
+	uint8_t *bytes;
+	struct gn_io_mem *mem;
+	bool started, stop; /* atomic */
+	int rc;
+};
+
+static int flooder_run(struct flooder *t)
+{
+	EXPECT(flood_start(&t->f, &t->u, t->bytes, t->mem, 0, 8192) == 0);
+	__atomic_store_n(&t->started, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&t->stop, __ATOMIC_ACQUIRE))
+		EXPECT(gn_io_wait(t->u.queue, NULL, 1, gn_deadline_us(WAIT_US)) > 0);
+	return flood_stop(&t->f);
+}
+
+static void flooder_main(void *arg)
+{
+	struct flooder *t = arg;
+
+	t->rc = flooder_run(t);
+}
+
+/* A wait ends at its deadline, even if it always finds completions for another thread. */
+static int program_wait_deadline(struct world *w, struct gn_fabric *fabric)
+{
+	uint8_t *bytes = gn_alloc(8192, 4096);
+	struct flooder *t = gn_alloc(sizeof(*t), 0);
+	struct gn_io_req req, *list = &req;
+	struct gn_thread *thread;
+	struct gn_io_sge sge;
+	uint64_t begin_ns;
+	struct user u;
+	int rc;
+
+	EXPECT(user_open(&u, w, fabric) == 0);
+	EXPECT(gn_io_mem_register(u.io, bytes, 8192, &t->mem) == 0);
+	t->u = u;
+	t->bytes = bytes;
+	EXPECT(gn_io_queue_create(u.io, FLOOD, &t->u.queue) == 0);
+	EXPECT(gn_thread_start("flooder", flooder_main, t, &thread) == 0);
+	while (!__atomic_load_n(&t->started, __ATOMIC_ACQUIRE))
+		gn_sleep_us(1);
+	req_init(&req, &sge, &u, GN_IO_READ, 0, bytes + 4096, 512, t->mem);
+	begin_ns = gn_now_ns();
+	EXPECT(gn_io_submit(u.queue, &list, 1) == 1);
+	rc = gn_io_wait(u.queue, &list, 1, gn_deadline_us(1000));
+	EXPECT(rc == -ETIMEDOUT || rc == 1);
+	EXPECT(!w->simulated || gn_now_ns() - begin_ns < 1500000);
+	__atomic_store_n(&t->stop, true, __ATOMIC_RELEASE);
+	EXPECT(gn_thread_join(thread) == 0);
+	EXPECT(t->rc == 0);
+	EXPECT(rc == 1 || wait_one(u.queue) == 1);
+	EXPECT(gn_io_queue_destroy(t->u.queue) == 0);
+	EXPECT(gn_io_mem_deregister(t->mem) == 0);
+	EXPECT(user_close(&u) == 0);
+	gn_free(t);
+	gn_free(bytes);
+	return 0;
+}
+
+static void test_wait_deadline(void **state)
+{
+	(void)state;
+	for (unsigned p = 0; p < GN_IO_POLLINGS; p++)
+		run_in(program_wait_deadline,
+		       &(struct gn_io_opts){.polling = (enum gn_io_polling)p,
+					    .channels = 1,
+					    .admit = admit_long},
+		       true);
+}
+
 /* ---- queues ---- */
 
 #define MANY 65536u
@@ -439,27 +520,29 @@ static void test_repeat_ends(void **state)
 
 /*
  * A lender that accepts each connection and drops it: it is not asked without a pause, and after
- * lost_us it is lost.
+ * lost_us it is lost. The service thread connects; no request is there to succeed by chance.
  */
 static int program_drops(struct world *w, struct gn_fabric *fabric)
 {
+	const uint64_t deadline_ns = gn_deadline_us(WAIT_US);
 	uint8_t bytes[512];
+	struct gn_source *source;
 	struct gn_io_req req;
 	struct gn_io_sge sge;
 	unsigned before;
 	struct user u;
 
 	EXPECT(user_open(&u, w, fabric) == 0);
+	before = __atomic_load_n(&w->lender.accepted, __ATOMIC_RELAXED);
+	EXPECT(gn_io_queue_source(u.queue, &source) == 0);
 	__atomic_store_n(&w->lender.drop, true, __ATOMIC_RELAXED);
 	__atomic_store_n(&w->lender.breaks, 1, __ATOMIC_RELEASE);
-	while (!__atomic_load_n(&w->lender.broken, __ATOMIC_ACQUIRE))
-		gn_sleep_us(50);
-	before = __atomic_load_n(&w->lender.accepted, __ATOMIC_RELAXED);
-	req_init(&req, &sge, &u, GN_IO_WRITE, 0, bytes, sizeof(bytes), NULL);
-	req.deadline_ns = gn_deadline_us(2000000);
-	EXPECT(gn_io_run(u.queue, &req) == -ESTALE);
-	EXPECT(__atomic_load_n(&w->lender.accepted, __ATOMIC_RELAXED) - before < 60);
+	while (gn_io_target_state(u.target) == 0 && gn_now_ns() < deadline_ns)
+		gn_sleep_us(1000);
 	EXPECT(gn_io_target_state(u.target) == -ESTALE);
+	EXPECT(__atomic_load_n(&w->lender.accepted, __ATOMIC_RELAXED) - before < 60);
+	req_init(&req, &sge, &u, GN_IO_WRITE, 0, bytes, sizeof(bytes), NULL);
+	EXPECT(gn_io_run(u.queue, &req) == -ESTALE);
 	EXPECT(user_close(&u) == 0);
 	return 0;
 }
@@ -468,6 +551,74 @@ static void test_drops(void **state)
 {
 	(void)state;
 	run_everywhere(program_drops, &(struct gn_io_opts){.channels = 1, .lost_us = 500000});
+}
+
+/* The channels of a share have one range and its rights, or it is not opened. */
+static int program_share(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_io_target_opts opts = {.size = sizeof(opts), .incarnation = INCARNATION};
+	struct gn_io_target *target = NULL;
+	struct gn_io_range range = {0};
+	struct gn_source *source;
+	struct user u;
+
+	EXPECT(user_open(&u, w, fabric) == 0);
+	EXPECT(gn_io_queue_source(u.queue, &source) == 0); /* another thread connects, too */
+	opts.share = true;
+	for (unsigned i = 0; i < 20; i++) {
+		__atomic_store_n(&w->lender.odd, i % 2, __ATOMIC_RELAXED);
+		opts.generation = 1000 * (i + 1);
+		EXPECT(gn_io_target_open(u.io, w->addr, &opts, &range, &target) ==
+		       (i % 2 ? -ESTALE : 0));
+		if (i % 2)
+			continue;
+		EXPECT(range.remote.length == LENT_BYTES && range.rights == GN_REMOTE_READ);
+		EXPECT(gn_io_target_close(target) == 0);
+	}
+	EXPECT(user_close(&u) == 0);
+	return 0;
+}
+
+static void test_share(void **state)
+{
+	(void)state;
+	run_everywhere(program_share, NULL);
+}
+
+/* While a source is waited for, deadlines are kept by the service thread. */
+static int program_source_deadline(struct world *w, struct gn_fabric *fabric)
+{
+	uint8_t bytes[512];
+	struct gn_io_req req, *list = &req;
+	struct gn_wait_item item;
+	struct gn_source *source;
+	struct gn_io_sge sge;
+	uint64_t begin_ns;
+	struct user u;
+
+	EXPECT(user_open(&u, w, fabric) == 0);
+	EXPECT(gn_io_queue_source(u.queue, &source) == 0);
+	__atomic_store_n(&w->lender.refuse, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->lender.breaks, 1, __ATOMIC_RELEASE);
+	gn_sleep_us(500000); /* now attempts to connect are rare */
+	for (unsigned i = 0; i < 4; i++) {
+		req_init(&req, &sge, &u, GN_IO_READ, 0, bytes, sizeof(bytes), NULL);
+		begin_ns = gn_now_ns();
+		req.deadline_ns = begin_ns + 5000000;
+		EXPECT(gn_io_submit(u.queue, &list, 1) == 1);
+		item = gn_wait_on(source);
+		EXPECT(gn_wait(&item, 1, gn_deadline_us(WAIT_US), "test") >= 0);
+		EXPECT(gn_now_ns() - begin_ns < 10000000);
+		EXPECT(gn_io_poll(u.queue, &list, 1) == 1 && req.status == -ETIMEDOUT);
+	}
+	EXPECT(user_close(&u) == 0);
+	return 0;
+}
+
+static void test_source_deadline(void **state)
+{
+	(void)state;
+	run_in(program_source_deadline, &(struct gn_io_opts){.channels = 1}, true);
 }
 
 /* ---- what a request refers to ---- */
@@ -524,11 +675,15 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_window_broken),
 		cmocka_unit_test(test_write_beside_reads),
 		cmocka_unit_test(test_large_beside_small),
+		cmocka_unit_test(test_wait_deadline),
 		cmocka_unit_test(test_deep_queue),
 		cmocka_unit_test(test_source_first),
+
 		cmocka_unit_test(test_destroy_in_done),
 		cmocka_unit_test(test_repeat_ends),
 		cmocka_unit_test(test_drops),
+		cmocka_unit_test(test_share),
+		cmocka_unit_test(test_source_deadline),
 		cmocka_unit_test(test_refers),
 	};
 
