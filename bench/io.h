@@ -32,6 +32,7 @@ struct bench_io_opts {
 	struct load_opts load;
 	enum bench_io_op op;
 	uint32_t block_bytes; /* a multiple of 8 */
+	uint32_t sges;	      /* registered buffers of a block, each with its own key */
 	uint64_t region_bytes;
 	enum gn_io_batching batching;
 	uint32_t mr; /* enum gn_io_mr, or BENCH_IO_MR_REGISTERED */

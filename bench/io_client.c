@@ -16,6 +16,8 @@
 #define GROUP_LISTS   8u	 /* so many times as many requests are timed together */
 #define GROUP_BYTES   (4u << 20) /* … but not more bytes, or a group takes longer than a block */
 #define CHANNEL_DEPTH 128u	 /* work requests, at least */
+#define STAGING_MIN   (16u << 20)
+#define STAGING_MAX   (1u << 30)
 
 /* What the threads of a process share. */
 struct io_process {
@@ -33,7 +35,7 @@ struct io_client {
 	struct io_process *process;
 	struct gn_io_queue *queue;
 	struct gn_source *source; /* with a rate */
-	struct gn_io_mem *mem;	  /* NULL: the buffers are not registered */
+	struct gn_io_mem *mem[2]; /* NULL: the buffers are not registered */
 	uint8_t *buffers;
 	struct gn_io_req *reqs;
 	struct gn_io_sge *sges;
@@ -63,6 +65,16 @@ static bool has_limit(const struct load_run *run)
 	return !run->simulated && !run->opts.host[0] && !o->burst && !o->rate;
 }
 
+/* Enough for all requests to be copied: a quarter of the staging area has buffers of one size. */
+static uint32_t staging_bytes(const struct bench_io_opts *o, uint32_t under_way)
+{
+	const uint64_t bytes = 4ull * under_way * o->block_bytes;
+
+	return bytes < STAGING_MIN ? STAGING_MIN :
+	       bytes > STAGING_MAX ? STAGING_MAX :
+				     (uint32_t)(bytes & ~(GN_PAGE - 1ull));
+}
+
 static int io_proc_open(struct load_proc *proc)
 {
 	const struct bench_io_opts *o = &((struct io_run *)proc->run)->opts;
@@ -79,6 +91,7 @@ static int io_proc_open(struct load_proc *proc)
 			 under_way > BENCH_IO_DEPTH_MAX ? BENCH_IO_DEPTH_MAX :
 							  under_way,
 		.max_retry = o->max_retry,
+		.staging_bytes = o->mr == BENCH_IO_MR_REGISTERED ? 0 : staging_bytes(o, under_way),
 	};
 	struct io_process *p;
 
@@ -151,28 +164,32 @@ static int make_requests(struct io_client *c)
 	const struct bench_io_opts *o = &c->run->opts;
 	const size_t bytes = (size_t)c->depth * o->block_bytes;
 	struct io_process *p = c->process;
-	int rc;
+	int rc = 0;
 
 	c->reqs = gn_alloc(c->depth * sizeof(*c->reqs), 64);
-	c->sges = gn_alloc(c->depth * sizeof(*c->sges), 0);
+	c->sges = gn_alloc((size_t)c->depth * o->sges * sizeof(*c->sges), 0);
 	c->idle = gn_alloc(c->depth * sizeof(struct gn_io_req *), 0);
 	c->began_ns = gn_alloc(c->depth * sizeof(*c->began_ns), 0);
 	c->buffers = gn_alloc(bytes, GN_PAGE);
 	if (!c->reqs || !c->sges || !c->idle || !c->began_ns || !c->buffers)
 		return -ENOMEM;
-	rc = o->mr != BENCH_IO_MR_REGISTERED ?
-		     0 :
-		     gn_io_mem_register(p->io, c->buffers, bytes, &c->mem);
-	if (rc)
-		return rc;
+	/* Neighbouring SGEs have different keys: the engine would join them otherwise. */
+	for (uint32_t i = 0; i < (o->sges > 1 ? 2 : 1) && o->mr == BENCH_IO_MR_REGISTERED; i++) {
+		rc = gn_io_mem_register(p->io, c->buffers, bytes, &c->mem[i]);
+		if (rc)
+			return rc;
+	}
 	for (uint32_t i = 0; i < c->depth; i++) {
 		uint8_t *buffer = c->buffers + (size_t)i * o->block_bytes;
 
 		pattern_fill(buffer, o->block_bytes, o->load.seed);
-		c->sges[i] = (struct gn_io_sge){
-			.addr = buffer, .len_bytes = o->block_bytes, .mem = c->mem};
-		c->reqs[i] =
-			(struct gn_io_req){.n_sge = 1, .region = p->region, .sge = &c->sges[i]};
+		for (uint32_t s = 0; s < o->sges; s++)
+			c->sges[i * o->sges + s] =
+				(struct gn_io_sge){.addr = buffer + s * (o->block_bytes / o->sges),
+						   .len_bytes = o->block_bytes / o->sges,
+						   .mem = c->mem[s % 2]};
+		c->reqs[i] = (struct gn_io_req){
+			.n_sge = o->sges, .region = p->region, .sge = &c->sges[i * o->sges]};
 		c->idle[i] = &c->reqs[i];
 	}
 	c->n_idle = c->depth;
@@ -220,7 +237,8 @@ static void io_close(struct load_client *base)
 		return;
 	if (c->queue)
 		load_check(base->run, gn_io_queue_destroy(c->queue), "destroying a queue");
-	gn_io_mem_deregister(c->mem);
+	gn_io_mem_deregister(c->mem[0]);
+	gn_io_mem_deregister(c->mem[1]);
 	target_close(c);
 	gn_free(c->reqs);
 	gn_free(c->sges);

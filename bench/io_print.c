@@ -18,6 +18,7 @@ static void sheet_make(struct bench_sheet *s, const struct bench_io_opts *o,
 	load_sheet_opts(s, &o->load);
 	sheet_text(s, "op", bench_io_ops[o->op]);
 	sheet_number(s, "block", o->block_bytes, 0);
+	sheet_number(s, "sges", o->sges, 0);
 	sheet_number(s, "region", (double)o->region_bytes, 0);
 	sheet_number(s, "threads", o->load.clients, 0);
 	sheet_number(s, "depth", o->load.inflight, 0);

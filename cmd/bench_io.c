@@ -40,6 +40,8 @@ static const struct opt options[] = {
 	 .choices = bench_io_ops},
 	{OPT_U32, "block", "B", "bytes of a request, a multiple of 8", AT(opts.block_bytes),
 	 RANGE(8, GN_IO_BYTES_MAX)},
+	{OPT_U32, "sges", "N", "--mr registered: scattered buffers of a request", AT(opts.sges),
+	 RANGE(1, GN_IO_SGE_MAX)},
 	{OPT_U32, "threads", "T", "of the client's process, which share one engine",
 	 AT(opts.load.clients), RANGE(1, BENCH_IO_THREADS_MAX)},
 	{OPT_U32, "depth", "D", "requests that a thread has under way", AT(opts.load.inflight),
@@ -88,6 +90,9 @@ static int check_opts(const struct args *args, struct bench_io_opts *o)
 		o->region_bytes = o->load.profile ? REGION_SIM : REGION;
 	if (o->block_bytes % 8 || o->block_bytes > o->region_bytes)
 		return cmd_usage_error("--block must be a multiple of 8, and not above --region");
+	if (o->sges > 1 && (o->mr != BENCH_IO_MR_REGISTERED || o->block_bytes % (8 * o->sges)))
+		return cmd_usage_error("--sges needs --mr registered, and a --block that is a "
+				       "multiple of 8 times --sges");
 	if (o->gap_us && !o->burst)
 		return cmd_usage_error("--gap is between bursts: it needs --burst");
 	if (o->burst && (o->rate || opt_given(args, "depth")))
@@ -135,6 +140,7 @@ const struct command command_bench_io = {
 	.run = bench_io_main,
 	OPTIONS(options, struct io_request,
 		.opts = {.block_bytes = 4096,
+			 .sges = 1,
 			 .window = WINDOW,
 			 .mr = BENCH_IO_MR_REGISTERED,
 			 .load = {BENCH_LOAD_DEFAULTS, .threads = 1, .machines = 1, .clients = 1,

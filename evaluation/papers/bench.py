@@ -48,12 +48,14 @@ VALUES = {"topology": {"m1": "M:1", "1m": "1:M", "mm": "M:M"},
           "admission": {"on": None, "off": "none"},
           "poll": {**{poll: poll for poll in ("adaptive", "busy", "event", "event-batch",
                                               "naive-hybrid")}, "scq1": "shared"},
-          "workload": {"small": 1, "medium": 8, "large": 16}}
+          "workload": {"small": 1, "medium": 32, "large": 64}}
 CORES = {"cx3-fdr": "8", "connect-ib": "14"}  # FaSST's machines: threads=all
 OPT_SIGNAL_EVERY = 16
 UNSIGNALED = 64  # one of so many is signaled nevertheless
 # RDMAbox: 7 threads have 7 MB in flight (P60b), so each has 8 blocks of 128 KiB.
 IO_DEPTH = "8"
+# … which are the 32 pages of a block request, each with an SGE of its own (RDMAbox IV.A).
+IO_SGES = "32"
 # RDMAbox III.B does not say how long requests are. 120 empty polls take 2.4 us, which is longer than
 # a WRITE of 512 bytes takes. VALUES has the requests of a cluster: one; as many as busy polling
 # needs for its highest rate; and the number between.
@@ -154,6 +156,8 @@ def io_of(config, preset):
         options += ["--burst", str(VALUES["workload"][workload])]
     else:
         config.setdefault("depth", IO_DEPTH)
+        if preset == "paper" and "mr" not in config:
+            options += ["--sges", IO_SGES]
     if retry and config.get("poll") == "adaptive":
         options += ["--max-retry", retry]
     if preset == "gannet":

@@ -190,7 +190,7 @@ GN_API int gn_io_mem_deregister(struct gn_io_mem *mem);
 /* ---- requests ---- */
 
 #define GN_IO_BYTES_MAX (1u << 20) /* of one request */
-#define GN_IO_SGE_MAX	16u	   /* of one request */
+#define GN_IO_SGE_MAX	32u	   /* of one request, if the device has as many */
 
 struct gn_io_sge {
 	void *addr;

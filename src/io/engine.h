@@ -271,7 +271,7 @@ struct io_staging_class {
 	uint32_t *next;			     /* atomic: index + 1 of the next free one */
 	_Alignas(GN_CACHELINE) uint64_t top; /* atomic: tag << 32 | index + 1 */
 };
-#define IO_STAGING_CLASSES 3u
+#define IO_STAGING_CLASSES 4u
 
 struct gn_io {
 	struct gn_fabric *fabric;

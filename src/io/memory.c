@@ -9,7 +9,11 @@
 
 /* ---- staging buffers ---- */
 
-static const uint32_t staging_sizes[IO_STAGING_CLASSES] = {4096, 65536, GN_IO_BYTES_MAX};
+/* The sizes of buffers, and each size's part of the area. */
+static const struct {
+	uint32_t size, part;
+} staging_classes[IO_STAGING_CLASSES] = {
+	{4096, 8}, {32768, 8}, {131072, 4}, {GN_IO_BYTES_MAX, 2}};
 
 static uint8_t *class_take(struct io_staging_class *class)
 {
@@ -59,7 +63,6 @@ static void staging_put(struct gn_io *io, uint8_t *buffer)
 	}
 }
 
-/* A quarter of the area for each of the small sizes, half of it for the largest. */
 static int staging_init(struct gn_io *io)
 {
 	const size_t bytes = io->opts.staging_bytes;
@@ -74,9 +77,9 @@ static int staging_init(struct gn_io *io)
 	at = gn_mr_addr(io->staging_mr);
 	for (unsigned i = 0; i < IO_STAGING_CLASSES; i++) {
 		struct io_staging_class *class = &io->staging[i];
-		const size_t share = i + 1 < IO_STAGING_CLASSES ? bytes / 4 : bytes / 2;
+		const size_t share = bytes / staging_classes[i].part;
 
-		class->size = staging_sizes[i];
+		class->size = staging_classes[i].size;
 		class->n = (uint32_t)(share / class->size);
 		class->base = at;
 		class->next = gn_alloc((class->n + 1) * sizeof(*class->next), 0);
