@@ -30,6 +30,10 @@ void io_channel_init(struct io_channel *ch, struct gn_io_target *target, uint32_
 
 static void channel_set_state(struct io_channel *ch, enum io_channel_state state)
 {
+	uint32_t *n_up = &ch->poller->n_up;
+
+	__atomic_store_n(n_up, *n_up - (ch->state == IO_CHANNEL_UP) + (state == IO_CHANNEL_UP),
+			 __ATOMIC_RELAXED);
 	__atomic_store_n(&ch->state, state, __ATOMIC_RELEASE);
 }
 
@@ -94,7 +98,6 @@ static void channel_unpost(struct io_channel *ch)
 		struct io_piece *next;
 
 		freed[posted->op] += posted->len_bytes;
-		io_poller_count(ch->poller, -1);
 		for (struct io_piece *piece = posted->first; piece; piece = next) {
 			next = piece->next;
 			if (mutant("io-other-channel", MUTANT_ALWAYS)) {

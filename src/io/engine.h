@@ -169,14 +169,14 @@ struct io_poller {
 	struct gn_chan *chan;
 	struct io_channel *channels;
 	uint32_t index;
-	uint32_t cq_free;  /* completions that no channel has reserved */
-	bool armed;	   /* the cq: an event will come */
-	bool purge;	   /* atomic: a request was cancelled */
-	bool broken;	   /* a channel is BROKEN, or LOST and has requests */
-	bool freed;	   /* bytes of a window, or a claim to it: others may be waiting */
-	unsigned polls;	   /* since the last maintenance */
-	uint32_t n_posted; /* atomic for readers without the lock: work requests */
-	uint64_t due_ns;   /* atomic: a maintenance is needed then */
+	uint32_t cq_free; /* completions that no channel has reserved */
+	bool armed;	  /* the cq: an event will come */
+	bool purge;	  /* atomic: a request was cancelled */
+	bool broken;	  /* a channel is BROKEN, or LOST and has requests */
+	bool freed;	  /* bytes of a window, or a claim to it: others may be waiting */
+	unsigned polls;	  /* since the last maintenance */
+	uint32_t n_up;	  /* atomic for readers without the lock: channels that are UP */
+	uint64_t due_ns;  /* atomic: a maintenance is needed then */
 	struct io_poller_stats stats;
 	struct io_plan plan;
 	struct gn_wr wrs[IO_PLAN_WRS];
@@ -351,11 +351,6 @@ uint32_t io_poller_poll(struct io_poller *poller, uint32_t batch, struct gn_io_q
 void io_poller_maintain(struct io_poller *poller, struct gn_io_queue *self);
 /* The lock is held: requests an event for the next completion. */
 void io_poller_arm(struct io_poller *poller);
-static inline void io_poller_count(struct io_poller *poller, int posted)
-{
-	__atomic_store_n(&poller->n_posted, poller->n_posted + (uint32_t)posted, __ATOMIC_RELAXED);
-}
-
 static inline void io_poller_due(struct io_poller *poller, uint64_t due_ns)
 {
 	if (due_ns < __atomic_load_n(&poller->due_ns, __ATOMIC_RELAXED))

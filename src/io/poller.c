@@ -209,7 +209,6 @@ static struct io_posted ring_take(struct io_channel *ch, uint64_t freed[GN_IO_OP
 	const struct io_posted posted = ch->posted[ch->head++ & ch->mask];
 
 	freed[posted.op] += posted.len_bytes;
-	io_poller_count(ch->poller, -1);
 	return posted;
 }
 

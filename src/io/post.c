@@ -234,7 +234,6 @@ static void ring_push(struct io_channel *ch, enum gn_io_op op, const struct io_p
 {
 	ch->posted[ch->tail++ & ch->mask] = (struct io_posted){
 		.first = planned->first, .len_bytes = planned->len_bytes, .op = op};
-	io_poller_count(ch->poller, 1);
 }
 
 /* The fabric refused a work request for what it is: its requests end, the others are repeated. */
@@ -271,7 +270,6 @@ static bool channel_doorbell(struct io_channel *ch, struct gn_wr *wrs, uint32_t 
 		if (rc == 1) { /* executed, and there will be no completion */
 			const struct io_posted posted = ch->posted[--ch->tail & ch->mask];
 
-			io_poller_count(poller, -1);
 			io_window_put(&poller->io->window[posted.op], posted.len_bytes);
 			poller->freed = true;
 			ch->proven = true;

@@ -190,7 +190,24 @@ int gn_io_poll(struct gn_io_queue *queue, struct gn_io_req **reqs, unsigned n)
 
 /* ---- waiting ---- */
 
-/* Requests an event of each poller, and polls it once more. */
+/*
+ * After arming: completions that came before raise no event of their own. Polls them; or, in a mode
+ * with an event for each batch, raises the event.
+ */
+static uint32_t queue_look_again(struct gn_io_queue *queue, struct io_poller *poller)
+{
+	struct gn_source *cq = gn_cq_source(poller->cq);
+
+	if (mutant("io-no-poll-after-arm", MUTANT_ALWAYS))
+		return 0;
+	if (!io_poll_by_event(&queue->poll))
+		return io_poller_poll(poller, queue->poll.batch, queue);
+	if (cq->ops->ready(cq))
+		gn_chan_wake(poller->chan);
+	return 0;
+}
+
+/* Requests an event of each poller. */
 static uint32_t queue_arm(struct gn_io_queue *queue, uint64_t set)
 {
 	uint32_t found = 0;
@@ -204,8 +221,7 @@ static uint32_t queue_arm(struct gn_io_queue *queue, uint64_t set)
 			continue;
 		io_poller_arm(poller);
 		io_poller_post(poller, queue);
-		if (!mutant("io-no-poll-after-arm", MUTANT_ALWAYS))
-			found += io_poller_poll(poller, queue->poll.batch, queue);
+		found += queue_look_again(queue, poller);
 		io_poller_leave(poller, queue);
 	}
 	return found;
@@ -238,11 +254,11 @@ static int queue_sleep(struct gn_io_queue *queue, uint64_t set, uint64_t deadlin
 	return rc >= 0 || (rc == -ETIMEDOUT && due_ns < deadline_ns) ? 0 : rc;
 }
 
-/* Is there anything that a poll can find? */
-static bool pollers_have_posted(const struct gn_io *io, uint64_t set)
+/* Without a connection there is nothing to poll. */
+static bool pollers_have_connection(const struct gn_io *io, uint64_t set)
 {
 	while (set)
-		if (__atomic_load_n(&pollers_next(io, &set)->n_posted, __ATOMIC_RELAXED))
+		if (__atomic_load_n(&pollers_next(io, &set)->n_up, __ATOMIC_RELAXED))
 			return true;
 	return false;
 }
@@ -265,7 +281,7 @@ static int queue_wait_step(struct gn_io_queue *queue, enum io_poll_step *step, u
 		}
 		*step = io_poll_next(&queue->poll, found);
 		/* Without a connection there is nothing to poll: sleep until an event. */
-		if (!found && *step == IO_POLL_AGAIN && !pollers_have_posted(queue->io, set))
+		if (!found && *step == IO_POLL_AGAIN && !pollers_have_connection(queue->io, set))
 			*step = io_poll_arm(&queue->poll);
 		return rc;
 	}

@@ -47,6 +47,12 @@ static inline void io_poll_init(struct io_poll *poll, enum io_poll_mode mode, ui
 		.mode = mode, .max_retry = max_retry, .batch = mode == IO_POLL_EVENT ? 1 : batch};
 }
 
+/* One event for each batch: completions that are left are not polled before the next event. */
+static inline bool io_poll_by_event(const struct io_poll *poll)
+{
+	return poll->mode == IO_POLL_EVENT || poll->mode == IO_POLL_EVENT_BATCH;
+}
+
 static inline enum io_poll_step io_poll_arm(struct io_poll *poll)
 {
 	poll->armed = true;
@@ -62,7 +68,7 @@ static inline enum io_poll_step io_poll_next(struct io_poll *poll, uint32_t foun
 	if (found) {
 		if (!mutant("io-retry-kept", MUTANT_ALWAYS))
 			poll->retry = 0;
-		if (poll->mode != IO_POLL_EVENT && poll->mode != IO_POLL_EVENT_BATCH)
+		if (!io_poll_by_event(poll))
 			return IO_POLL_AGAIN;
 	} else if (armed) {
 		poll->retry = 0;
