@@ -145,12 +145,12 @@ struct io_channel {
 	uint32_t index;	     /* in its target */
 	uint32_t generation; /* of the next connection: attach.h */
 	bool was_up;
-	bool proven;	      /* a work request has completed since it is UP */
-	enum gn_io_op first;  /* which operation has the first choice of the send queue */
+	bool proven;		   /* a work request has completed since it is UP */
+	enum gn_io_op first;	   /* which operation has the first choice of the send queue */
 	struct gn_io_range shared; /* IO_ATTACH_SHARE: as the donor described it */
-	uint64_t deadline_ns; /* none of the waiting requests is due before */
-	uint64_t down_ns;     /* since when nothing is known to reach the target */
-	uint64_t up_ns;	      /* since when it is UP */
+	uint64_t deadline_ns;	   /* none of the waiting requests is due before */
+	uint64_t down_ns;	   /* since when nothing is known to reach the target */
+	uint64_t up_ns;		   /* since when it is UP */
 	struct link_backoff backoff;
 };
 

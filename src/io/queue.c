@@ -400,6 +400,11 @@ int gn_io_queue_destroy(struct gn_io_queue *queue)
 			       queue->under_way);
 	if (queue->reaping)
 		return gn_fail(-EBUSY, "gn_io_queue_destroy(): called by a done of this queue");
+	/* A thread that ended the last request may still be about to wake the queue's source. */
+	for (uint32_t i = 0; i < __atomic_load_n(&queue->io->n_pollers, __ATOMIC_ACQUIRE); i++) {
+		io_poller_lock(queue->io->pollers[i]);
+		io_poller_leave(queue->io->pollers[i], NULL);
+	}
 	__atomic_fetch_sub(&queue->io->n_queues, 1, __ATOMIC_RELAXED);
 	gn_queue_destroy(queue->ended);
 	gn_free(queue);
