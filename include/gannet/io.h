@@ -16,8 +16,9 @@
  * Threads. A queue belongs to one thread: only that thread submits to it, polls it and waits for
  * it. Any thread may use an engine, target, region or mem, and may destroy it when no other thread
  * uses it and no request refers to it. A request refers to its region and mems until a poll of its
- * queue has returned it or called its done. Any thread may cancel a request. There is no thread in the background, unless a queue's fd
- * needs one: threads that submit, poll and wait make progress for all.
+ * queue has returned it or called its done. Any thread may cancel a request. There is no thread in
+ * the background, unless a queue's fd needs one: threads that submit, poll and wait make progress
+ * for all.
  *
  * Order. Requests that are under way at the same time have no order, even if they overlap. A READ
  * that is submitted after a WRITE of the same bytes has ended returns the new bytes.
