@@ -10,7 +10,7 @@
 #include "pair.h"
 
 #include <errno.h>
-#include <stdlib.h>
+#include <gannet/exec.h>
 
 #define CHAIN	    16u	    /* messages sent, taken or receives posted at once, at most */
 #define DEEP_GROUP  8u	    /* deep windows are timed over so many times more messages */
@@ -94,7 +94,7 @@ static void prepare(struct messages *m)
 int messages_create(struct side *side, struct messages **out)
 {
 	const struct plan *plan = &side->plan;
-	struct messages *m = calloc(1, sizeof(*m));
+	struct messages *m = gn_alloc(sizeof(*m), 0);
 	int rc = -ENOMEM;
 
 	if (!m)
@@ -105,7 +105,7 @@ int messages_create(struct side *side, struct messages **out)
 	m->restock_at = plan->receives / 4 > CHAIN ? CHAIN : plan->receives / 4;
 	m->restock_at += !m->restock_at;
 	m->receives = side->local + (size_t)plan->slots * plan->stride;
-	m->numbers = calloc(plan->receives, sizeof(*m->numbers));
+	m->numbers = gn_alloc(plan->receives * sizeof(*m->numbers), 0);
 	if (!m->numbers)
 		goto destroy;
 	prepare(m);
@@ -129,8 +129,8 @@ void messages_destroy(struct messages *m)
 {
 	if (!m)
 		return;
-	free(m->numbers);
-	free(m);
+	gn_free(m->numbers);
+	gn_free(m);
 }
 
 uint64_t messages_lost(const struct messages *m)

@@ -81,7 +81,7 @@ int one_sided_create(struct side *side, struct one_sided **out)
 {
 	const struct bench_opts *opts = &side->opts;
 	const uint32_t slots = side->plan.slots;
-	struct one_sided *o = calloc(1, sizeof(*o));
+	struct one_sided *o = gn_alloc(sizeof(*o), 0);
 
 	if (!o)
 		return -ENOMEM;
@@ -104,7 +104,7 @@ void one_sided_destroy(struct one_sided *o)
 	if (!o)
 		return;
 	chain_destroy(&o->chain);
-	free(o);
+	gn_free(o);
 }
 
 static int reap(struct one_sided *o)

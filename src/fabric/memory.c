@@ -223,7 +223,7 @@ int gn_mr_deregister_try(struct gn_mr *mr)
 		return rc;
 	rc = mr->obj.fabric->provider->mr_revoke(mr);
 	if (rc)
-		return gn_fail_text(rc, "gn_mr_deregister_try(): a peer is copying; try again");
+		return rc; /* a peer is copying: not a failure for gn_error() */
 	mr->obj.fabric->provider->mr_fini(mr);
 	obj_release(&mr->pd->obj);
 	obj_release(&mr->mem->obj);

@@ -206,7 +206,7 @@ int gn_qp_destroy_try(struct gn_qp *qp)
 	qp_unlock(qp);
 	qp_drop_events(qp);
 	if (rc)
-		return gn_fail_text(rc, "gn_qp_destroy_try(): a peer is copying; try again");
+		return rc; /* a peer is copying: not a failure for gn_error() */
 	gn_mutex_lock(&fabric->lock);
 	qp->count.bytes_in_flight = 0;
 	counters_add(&fabric->past_counters, &qp->count);

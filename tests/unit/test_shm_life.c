@@ -198,6 +198,7 @@ static void teardown_tries(void **state)
 	uint64_t begun_ns = gn_now_ns();
 	struct gn_remote remote;
 	struct gn_event ev;
+	char failure[512];
 	struct gn_sge sge;
 	struct gn_wr wr;
 	struct pair p;
@@ -206,8 +207,11 @@ static void teardown_tries(void **state)
 	pair_make(&p, ADDR "tries", NULL);
 	assert_int_equal(gn_mr_remote(p.server.mr, &remote), 0);
 	client_copies(&p, true);
+	assert_int_equal(gn_mem_free(p.server.mem), -EBUSY);
+	snprintf(failure, sizeof(failure), "%s", gn_error());
 	assert_int_equal(gn_mr_deregister_try(p.server.mr), -EAGAIN);
 	assert_int_equal(gn_mr_deregister_try(p.server.mr), -EAGAIN);
+	assert_string_equal(gn_error(), failure);
 	assert_int_equal(gn_mem_free(p.server.mem), -EBUSY);
 	/* The next copy is another one: it cannot know the grant. */
 	client_copies(&p, false);
@@ -218,6 +222,8 @@ static void teardown_tries(void **state)
 	side_drain(p.server.chan);
 	assert_int_equal(gn_qp_destroy_try(p.s), -EAGAIN);
 	assert_int_equal(gn_chan_next(p.server.chan, &ev), -EAGAIN);
+	/* Teardown after a failure keeps the text that says what failed. */
+	assert_string_equal(gn_error(), failure);
 	client_copies(&p, false);
 	assert_int_equal(gn_qp_destroy_try(p.s), 0);
 	if (!unit_slow())
