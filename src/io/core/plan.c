@@ -3,14 +3,19 @@
 #include "io/core/plan.h"
 #include "base/mutant.h"
 
-#define PROBES 3u
-
-/* Requests mostly begin at multiples of a sector or a page. */
-static inline uint32_t plan_slot(uint32_t key, uint64_t address)
+/* The bit of an address in a filter. Requests mostly begin at multiples of a sector or a page. */
+static inline uint32_t plan_bit(uint32_t key, uint64_t address)
 {
 	const uint32_t sector = (uint32_t)(address >> 9);
 
-	return sector ^ sector >> 8 ^ (uint32_t)address ^ key;
+	return (sector ^ sector >> 8 ^ (uint32_t)address ^ key) % (IO_PLAN_WORDS * 64);
+}
+
+static inline void plan_note(uint64_t *filter, uint32_t key, uint64_t address)
+{
+	const uint32_t bit = plan_bit(key, address);
+
+	filter[bit / 64] |= UINT64_C(1) << bit % 64;
 }
 
 static inline uint64_t planned_end(const struct io_planned *wr)
@@ -19,33 +24,20 @@ static inline uint64_t planned_end(const struct io_planned *wr)
 }
 
 /* The work request that ends (or begins) at address, or NULL. */
-static struct io_planned *plan_find(struct io_plan *plan, const uint8_t *table, bool ends,
-				    uint32_t key, uint64_t address)
+static inline struct io_planned *plan_find(struct io_plan *plan, const uint64_t *filter, bool ends,
+					   uint32_t key, uint64_t address)
 {
-	const uint32_t slot = plan_slot(key, address);
+	const uint32_t bit = plan_bit(key, address);
 
-	for (uint32_t i = 0; i < PROBES; i++) {
-		const uint8_t hint = table[(slot + i) % IO_PLAN_SLOTS];
-		struct io_planned *wr;
+	if (!(filter[bit / 64] >> bit % 64 & 1))
+		return NULL;
+	for (uint32_t i = plan->n; i--;) {
+		struct io_planned *wr = &plan->wr[i];
 
-		if (!hint)
-			return NULL;
-		wr = &plan->wr[hint - 1];
-		if (wr->first && wr->key == key && (ends ? planned_end(wr) : wr->start) == address)
+		if ((ends ? planned_end(wr) : wr->start) == address && wr->key == key && wr->first)
 			return wr;
 	}
 	return NULL;
-}
-
-static void plan_note(uint8_t *table, uint32_t key, uint64_t address, uint32_t index)
-{
-	const uint32_t slot = plan_slot(key, address);
-	uint32_t i = 0;
-
-	/* With all probes taken the last is overwritten: a merge may be missed, nothing else. */
-	while (i + 1 < PROBES && table[(slot + i) % IO_PLAN_SLOTS])
-		i++;
-	table[(slot + i) % IO_PLAN_SLOTS] = (uint8_t)(index + 1);
 }
 
 static bool plan_fits(const struct io_planned *wr, uint32_t n_sge, uint32_t len_bytes,
@@ -70,7 +62,7 @@ static void plan_join(struct io_plan *plan, struct io_planned *wr, struct io_pla
 	const uint32_t last = plan->n - 1;
 
 	planned_append(wr, next->first, next->last, next->n_sge, next->len_bytes);
-	plan_note(plan->ends, wr->key, planned_end(wr), (uint32_t)(wr - plan->wr));
+	plan_note(plan->ends, wr->key, planned_end(wr));
 	next->first = NULL;
 	if (next == &plan->wr[last])
 		plan->n = last;
@@ -88,7 +80,7 @@ static bool plan_merge(struct io_plan *plan, struct io_piece *piece,
 	after = plan_find(plan, plan->starts, false, piece->key, end);
 	if (before && plan_fits(before, piece->n_sge, piece->len_bytes, limits)) {
 		planned_append(before, piece, piece, piece->n_sge, piece->len_bytes);
-		plan_note(plan->ends, piece->key, end, (uint32_t)(before - plan->wr));
+		plan_note(plan->ends, piece->key, end);
 		if (after && after != before &&
 		    plan_fits(before, after->n_sge, after->len_bytes, limits))
 			plan_join(plan, before, after);
@@ -100,7 +92,7 @@ static bool plan_merge(struct io_plan *plan, struct io_piece *piece,
 		after->start = piece->start;
 		after->n_sge += piece->n_sge;
 		after->len_bytes += piece->len_bytes;
-		plan_note(plan->starts, piece->key, piece->start, (uint32_t)(after - plan->wr));
+		plan_note(plan->starts, piece->key, piece->start);
 		return true;
 	}
 	return false;
@@ -113,11 +105,11 @@ bool io_plan_add(struct io_plan *plan, struct io_piece *piece, const struct io_p
 	piece->next = NULL;
 	if (limits->merge && plan->n) {
 		if (plan->n == 1 && plan->wr[0].first == plan->wr[0].last) {
-			/* The second piece: from now on the tables are used. */
+			/* The second piece: from now on the filters are used. */
 			__builtin_memset(plan->ends, 0, sizeof(plan->ends));
 			__builtin_memset(plan->starts, 0, sizeof(plan->starts));
-			plan_note(plan->ends, plan->wr[0].key, planned_end(&plan->wr[0]), 0);
-			plan_note(plan->starts, plan->wr[0].key, plan->wr[0].start, 0);
+			plan_note(plan->ends, plan->wr[0].key, planned_end(&plan->wr[0]));
+			plan_note(plan->starts, plan->wr[0].key, plan->wr[0].start);
 		}
 		if (plan_merge(plan, piece, limits))
 			return true;
@@ -132,8 +124,8 @@ bool io_plan_add(struct io_plan *plan, struct io_piece *piece, const struct io_p
 				  .len_bytes = piece->len_bytes,
 				  .n_sge = piece->n_sge};
 	if (limits->merge && plan->n) {
-		plan_note(plan->ends, wr->key, planned_end(wr), plan->n);
-		plan_note(plan->starts, wr->key, wr->start, plan->n);
+		plan_note(plan->ends, wr->key, planned_end(wr));
+		plan_note(plan->starts, wr->key, wr->start);
 	}
 	plan->n++;
 	return true;

@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IO_PLAN_WRS   64u  /* work requests of one plan */
-#define IO_PLAN_SLOTS 256u /* of each table of a plan: four for each work request */
+#define IO_PLAN_WRS   64u /* work requests of one plan */
+#define IO_PLAN_WORDS 4u  /* of each filter: four bits for each work request */
 
 /* A part of a request that lies in one stripe, and so on one channel. */
 struct io_piece {
@@ -44,10 +44,10 @@ struct io_plan {
 	uint32_t n;
 	struct io_planned wr[IO_PLAN_WRS];
 	/*
-	 * Hash tables: which work request ends, or begins, at an address? A slot is the index of a
-	 * work request plus one, and only a hint. Cleared before the second piece.
+	 * Bloom filters: does a work request end, or begin, at an address? Most pieces continue
+	 * nothing, and a few bits say so. Cleared before the second piece.
 	 */
-	uint8_t ends[IO_PLAN_SLOTS], starts[IO_PLAN_SLOTS];
+	uint64_t ends[IO_PLAN_WORDS], starts[IO_PLAN_WORDS];
 };
 
 static inline void io_plan_init(struct io_plan *plan)
