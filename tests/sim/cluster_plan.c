@@ -62,6 +62,23 @@ void cluster_draw_fault(struct cluster_plan *cluster, struct rng *rng, const cha
 	cluster_add_fault(cluster, fault);
 }
 
+bool cluster_draw_faults(struct cluster_plan *cluster, struct rng *rng)
+{
+	const bool none = one_in(rng, 8), healing = one_in(rng, 2);
+	const struct fault_opts opts = {
+		.until_us = 3000, .good = healing ? GOOD_NONE : GOOD_ALL, .rare_ppm = 3000};
+	const uint32_t share = range(rng, 2, 8);
+	const char *kind;
+
+	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
+		const bool chosen = one_in(rng, share) && !none;
+		const bool scheduled = healing || one_in(rng, 2);
+
+		cluster_draw_fault(cluster, rng, kind, chosen, scheduled, &opts);
+	}
+	return healing;
+}
+
 struct gn_sim_opts cluster_sim_opts(const struct cluster_plan *cluster, uint64_t seed,
 				    unsigned nodes, uint64_t limit_ns)
 {

@@ -30,6 +30,11 @@ struct fault_opts {
 /* Draws a fault of this kind, scheduled or at a rate, and adds it to the cluster if chosen. */
 void cluster_draw_fault(struct cluster_plan *cluster, struct rng *rng, const char *kind,
 			bool chosen, bool scheduled, const struct fault_opts *opts);
+/*
+ * Draws faults of all kinds. True: they all end within the run, and none has a rate, so that clients
+ * must come to their end.
+ */
+bool cluster_draw_faults(struct cluster_plan *cluster, struct rng *rng);
 void cluster_add_fault(struct cluster_plan *cluster, const char *fault);
 
 /* No fault of the cluster can break a connection or make an operation late. */

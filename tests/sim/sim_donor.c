@@ -26,23 +26,6 @@
 
 /* ---- the plan ---- */
 
-static void draw_faults(struct plan *plan, struct rng *rng)
-{
-	const bool none = one_in(rng, 8), healing = one_in(rng, 2);
-	const struct fault_opts opts = {
-		.until_us = 3000, .good = healing ? GOOD_NONE : GOOD_ALL, .rare_ppm = 3000};
-	const uint32_t share = range(rng, 2, 8);
-	const char *kind;
-
-	plan->heals = healing;
-	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
-		const bool chosen = one_in(rng, share) && !none;
-		const bool scheduled = healing || one_in(rng, 2);
-
-		cluster_draw_fault(&plan->cluster, rng, kind, chosen, scheduled, &opts);
-	}
-}
-
 /*
  * Connections break while WRITEs are on their way, and the same few blocks are written again and
  * again: without a fence an old WRITE would land on a newer one.
@@ -87,7 +70,7 @@ void test_plan(struct seeds *run)
 	if (one_in(&rng, 4))
 		draw_late(plan, &rng);
 	else
-		draw_faults(plan, &rng);
+		plan->heals = cluster_draw_faults(&plan->cluster, &rng);
 }
 
 void test_plan_small(struct seeds *run, const char *faults)

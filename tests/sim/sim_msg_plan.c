@@ -5,23 +5,6 @@
 
 /* ---- faults ---- */
 
-static void draw_faults(struct plan *plan, struct rng *rng)
-{
-	const bool none = one_in(rng, 8), healing = one_in(rng, 2);
-	const struct fault_opts opts = {
-		.until_us = 3000, .good = healing ? GOOD_NONE : GOOD_ALL, .rare_ppm = 3000};
-	const uint32_t share = range(rng, 2, 8);
-	const char *kind;
-
-	plan->heals = healing;
-	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
-		const bool chosen = one_in(rng, share) && !none;
-		const bool scheduled = healing || one_in(rng, 2);
-
-		cluster_draw_fault(&plan->cluster, rng, kind, chosen, scheduled, &opts);
-	}
-}
-
 /* Mostly faults of datagrams. */
 static void draw_lossy(struct plan *plan, struct rng *rng)
 {
@@ -110,7 +93,7 @@ void test_plan(struct seeds *run)
 	if (one_in(&rng, 6))
 		draw_lossy(plan, &rng);
 	else
-		draw_faults(plan, &rng);
+		plan->heals = cluster_draw_faults(&plan->cluster, &rng);
 }
 
 void test_plan_small(struct seeds *run, const char *faults)
