@@ -43,7 +43,7 @@ static inline uint64_t fabric_target_bytes(const struct bench_fabric_opts *o)
 	return (uint64_t)fabric_buffer_bytes(o) * (o->window_qp ? o->window_qp : 1);
 }
 
-/* ---- who is connected (fabric_topology.c) ---- */
+/* ---- connections (fabric_topology.c) ---- */
 
 /* Nodes and processes that request and that are reached; threads of a node or process. */
 struct fabric_shape {

@@ -186,10 +186,8 @@ struct io_poller {
 
 struct gn_io_target {
 	struct gn_io *io;
-	struct gn_io_target *next;
 	char *addr;
 	struct io_attach attach; /* without channel and generation */
-	uint64_t incarnation;
 	uint32_t timeout_us;
 	int lost;    /* atomic: 0, or why it is lost; its requests end with -ESTALE */
 	int refused; /* atomic: why the last attempt failed */
@@ -207,7 +205,6 @@ struct gn_io_region {
 
 struct gn_io_mem {
 	struct gn_io *io;
-	struct gn_io_mem *next;
 	struct gn_mem *mem;
 	struct gn_mr *mr;
 	uint8_t *addr;

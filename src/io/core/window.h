@@ -17,7 +17,7 @@ struct io_window {
 	uint64_t limit;		/* atomic: bytes; IO_WINDOW_NONE: no limit */
 	uint64_t in_flight;	/* atomic: bytes */
 	uint64_t in_flight_max; /* atomic: the most there were */
-	uint64_t claim;		/* atomic: who goes next; 0: anybody */
+	uint64_t claim;		/* atomic: the channel that goes next; 0: any */
 };
 
 static inline void io_window_init(struct io_window *window, uint64_t limit)
@@ -35,16 +35,16 @@ static inline bool io_window_has(const struct io_window *window, uint64_t bytes)
 }
 
 /*
- * Any thread: takes bytes of the window if they fit, and if nobody but who has a claim. Check and
- * increment are one step.
+ * Any thread: takes bytes of the window for a channel, if they fit and no other channel has a
+ * claim. Check and increment are one step.
  */
-static inline bool io_window_take(struct io_window *window, uint64_t bytes, uint64_t who)
+static inline bool io_window_take(struct io_window *window, uint64_t bytes, uint64_t channel)
 {
 	const uint64_t claim = __atomic_load_n(&window->claim, __ATOMIC_SEQ_CST);
 	const uint64_t limit = __atomic_load_n(&window->limit, __ATOMIC_RELAXED);
 	uint64_t now = __atomic_load_n(&window->in_flight, __ATOMIC_RELAXED);
 
-	if (claim && claim != who)
+	if (claim && claim != channel)
 		return false;
 	do {
 		if (now && (now >= limit || bytes > limit - now))
@@ -57,21 +57,21 @@ static inline bool io_window_take(struct io_window *window, uint64_t bytes, uint
 }
 
 /*
- * Any thread. Who was refused claims the window: others wait until it has gone, or gives the claim
- * up. Otherwise short requests would keep a long one out for ever.
+ * Any thread. A channel that was refused claims the window: other channels wait until it has posted
+ * or gives the claim up. Otherwise short requests would keep a long one out for ever.
  */
-static inline void io_window_claim(struct io_window *window, uint64_t who)
+static inline void io_window_claim(struct io_window *window, uint64_t channel)
 {
 	uint64_t none = 0;
 
-	__atomic_compare_exchange_n(&window->claim, &none, who, false, __ATOMIC_SEQ_CST,
+	__atomic_compare_exchange_n(&window->claim, &none, channel, false, __ATOMIC_SEQ_CST,
 				    __ATOMIC_RELAXED);
 }
 
-/* True: who had the claim, and others may be waiting for it. */
-static inline bool io_window_disclaim(struct io_window *window, uint64_t who)
+/* True: the channel had the claim, and other channels may be waiting. */
+static inline bool io_window_disclaim(struct io_window *window, uint64_t channel)
 {
-	if (__atomic_load_n(&window->claim, __ATOMIC_RELAXED) != who)
+	if (__atomic_load_n(&window->claim, __ATOMIC_RELAXED) != channel)
 		return false;
 	__atomic_store_n(&window->claim, 0, __ATOMIC_SEQ_CST);
 	return true;
