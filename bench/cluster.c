@@ -10,7 +10,7 @@
 
 #define STACK_BYTES (128u * 1024u)
 #define LIMIT_NS    100000000000ull /* of virtual time: something hangs */
-#define NAP_US	    20u		   /* between two looks at what others have got ready */
+#define NAP_US	    20u		    /* between two looks at what others have got ready */
 #define START_US    50u
 #define SCATTER_NS  5000u /* threads of real machines do not begin at one instant either */
 
@@ -213,6 +213,7 @@ static int simulate(struct load_run *run, const struct load_kind *kind,
 		.nodes = m->nodes,
 		.stack_bytes = STACK_BYTES,
 		.limit_ns = LIMIT_NS,
+		.faults = run->opts.faults,
 		.interrupted = run->interrupted,
 	};
 	int rc = gn_sim_create(&opts, &m->sim);
@@ -300,6 +301,30 @@ struct load_run *load_run_create(size_t bytes, const struct load_opts *opts)
 	memset(run, 0, bytes);
 	run->bytes = bytes;
 	run->opts = *opts;
+	run->n_servers = run->servers_per_node = 1;
+	run->n_clients = opts->machines * opts->clients;
 	gn_hist_init(&run->tally[0].group_ns);
 	return run;
+}
+
+int load_simulate_machines(struct load_run *run, const struct load_kind *kind,
+			   struct load_result *out)
+{
+	const struct load_opts *o = &run->opts;
+	const uint32_t machines = o->machines, clients = o->clients, servers = run->n_servers;
+	struct load_place *places = calloc(machines + servers, sizeof(*places));
+	int rc;
+
+	if (!places) {
+		free(run);
+		return load_no_memory(out);
+	}
+	for (uint32_t i = 0; i < servers; i++)
+		places[i] = (struct load_place){.node = i, .first_server = i, .n_servers = 1};
+	for (uint32_t i = 0; i < machines; i++)
+		places[servers + i] = (struct load_place){
+			.node = servers + i, .first_client = i * clients, .n_clients = clients};
+	rc = load_simulate(run, kind, places, machines + servers, out);
+	free(places);
+	return rc;
 }

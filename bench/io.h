@@ -2,12 +2,14 @@
 /*
  * The load of the I/O engine: the threads of one process read and write blocks of a memory that
  * another process lends. Over shm the same threads copy the same blocks with memcpy, in blocks of
- * time that alternate.
+ * time that alternate. Or (volume) they read and write a volume with copies on several donors,
+ * which are processes, too.
  */
 #ifndef GN_BENCH_IO_H
 #define GN_BENCH_IO_H
 
 #include <gannet/io.h>
+#include <gannet/vol.h>
 
 #include "load.h"
 
@@ -44,17 +46,37 @@ struct bench_io_opts {
 	uint32_t burst;	 /* requests that are submitted and awaited together; 0: none */
 	uint32_t gap_us; /* between two bursts */
 	uint32_t rate;	 /* requests per second of the process; 0: as fast as they end */
+	/* A volume. */
+	bool volume, verify;
+	uint32_t copies, donors;
+	uint64_t slab_bytes;   /* a power of two */
+	uint32_t repair_share; /* of struct gn_vol_opts */
+	/* Processes: kill a donor after so many seconds, and so often; 0: never. */
+	double kill_s;
+	uint32_t kills;
+	const char *series; /* file with the throughput of each 10 ms; NULL: none */
+};
+
+#define BENCH_IO_KILLS_MAX 1000u
+
+/* What happened around the kills of donors: means, unless stated otherwise. */
+struct bench_io_kills {
+	uint32_t n;
+	double outage_ms_p50, outage_ms_p99, outage_ms_max; /* longest time without a completion */
+	double detect_ms;				    /* until copies were given up */
+	double before_kiops, repair_kiops, after_kiops;
+	double repair_s, repair_mib; /* of one kill */
 };
 
 extern const struct load_kind load_io;
 
 /* 0, -EINTR after bench_stop_on_signals() caught one, or what went wrong, which has been logged. */
 int bench_io_run(const struct bench_io_opts *opts, bench_progress_fn *progress,
-		 struct load_result *out);
+		 struct load_result *out, struct bench_io_kills *kills);
 
 void bench_io_print_json(FILE *f, const struct bench_io_opts *opts,
-			 const struct load_result *result);
+			 const struct load_result *result, const struct bench_io_kills *kills);
 void bench_io_print_text(FILE *f, const struct bench_io_opts *opts,
-			 const struct load_result *result);
+			 const struct load_result *result, const struct bench_io_kills *kills);
 
 #endif

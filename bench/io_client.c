@@ -18,22 +18,13 @@
 #define CHANNEL_DEPTH 128u	 /* work requests, at least */
 #define STAGING_MIN   (16u << 20)
 #define STAGING_MAX   (1u << 30)
-
-/* What the threads of a process share. */
-struct io_process {
-	struct gn_io *io;
-	struct gn_io_target *target;
-	struct gn_io_region *region;
-	uint8_t *lent;	/* shm: where the lent memory is mapped, for memcpy; else NULL */
-	uint32_t users; /* atomic: clients that have not closed */
-	uint32_t ready; /* atomic: the target is open */
-};
+#define LOST_US	      5000000u /* of a lender that does not answer */
 
 struct io_client {
 	struct load_client base;
 	struct io_run *run;
 	struct io_process *process;
-	struct gn_io_queue *queue;
+	struct io_queue queue;
 	struct gn_source *source; /* with a rate */
 	struct gn_io_mem *mem[2]; /* NULL: the buffers are not registered */
 	uint8_t *buffers;
@@ -48,6 +39,7 @@ struct io_client {
 	struct gn_io_req *sample;
 	uint64_t sample_ns;
 	uint64_t due_ns, interval_ns; /* with a rate: of the next request */
+	uint64_t watched_ns;	      /* with a watch: when the last request ended */
 	bool open;
 };
 
@@ -62,7 +54,7 @@ static bool has_limit(const struct load_run *run)
 {
 	const struct bench_io_opts *o = &((const struct io_run *)run)->opts;
 
-	return !run->simulated && !run->opts.host[0] && !o->burst && !o->rate;
+	return !run->simulated && !run->opts.host[0] && !o->burst && !o->rate && !o->kills;
 }
 
 /* Enough for all requests to be copied: a quarter of the staging area has buffers of one size. */
@@ -75,12 +67,13 @@ static uint32_t staging_bytes(const struct bench_io_opts *o, uint32_t under_way)
 				     (uint32_t)(bytes & ~(GN_PAGE - 1ull));
 }
 
-static int io_proc_open(struct load_proc *proc)
+static struct gn_io_opts engine_opts(const struct load_proc *proc)
 {
 	const struct bench_io_opts *o = &((struct io_run *)proc->run)->opts;
 	const uint32_t under_way = o->load.inflight * proc->n_clients;
-	const struct gn_io_opts opts = {
-		.size = sizeof(opts),
+
+	return (struct gn_io_opts){
+		.size = sizeof(struct gn_io_opts),
 		.batching = o->batching,
 		.mr = o->mr == BENCH_IO_MR_REGISTERED ? GN_IO_MR_AUTO : (enum gn_io_mr)o->mr,
 		.polling = o->poll,
@@ -91,8 +84,14 @@ static int io_proc_open(struct load_proc *proc)
 			 under_way > BENCH_IO_DEPTH_MAX ? BENCH_IO_DEPTH_MAX :
 							  under_way,
 		.max_retry = o->max_retry,
+		.lost_us = LOST_US,
 		.staging_bytes = o->mr == BENCH_IO_MR_REGISTERED ? 0 : staging_bytes(o, under_way),
 	};
+}
+
+static int io_proc_open(struct load_proc *proc)
+{
+	const struct gn_io_opts opts = engine_opts(proc);
 	struct io_process *p;
 
 	if (!proc->n_clients)
@@ -102,6 +101,8 @@ static int io_proc_open(struct load_proc *proc)
 		return load_check(proc->run, -ENOMEM, "memory for an engine");
 	p->users = proc->n_clients;
 	proc->state = p;
+	if (((struct io_run *)proc->run)->opts.volume)
+		return 0; /* made when its donors listen */
 	return load_check(proc->run, gn_io_create(proc->fabric, &opts, &p->io),
 			  "creating an engine");
 }
@@ -110,7 +111,9 @@ static void io_proc_close(struct load_proc *proc)
 {
 	struct io_process *p = proc->state;
 
-	load_check(proc->run, gn_io_destroy(p->io), "destroying the engine");
+	if (!((struct io_run *)proc->run)->opts.volume)
+		load_check(proc->run, gn_io_destroy(p->io), "destroying the engine");
+	gn_free(p->lent);
 	gn_free(p);
 	proc->state = NULL;
 }
@@ -122,13 +125,17 @@ static int target_open(struct io_client *c)
 					  .rights = GN_REMOTE_READ | GN_REMOTE_WRITE};
 	const uint32_t machine = c->base.proc->first_client / c->base.proc->n_clients;
 	struct gn_io_target_opts opts = {.size = sizeof(opts)};
+	const struct gn_io_opts engine = engine_opts(c->base.proc);
 	char addr[LOAD_ADDR_MAX];
 	int rc;
 
 	memcpy(opts.token, &machine, sizeof(machine));
 	load_server_addr(c->base.run, 0, addr);
-	rc = gn_io_target_open(p->io, addr, &opts, NULL, &p->target);
-	if (!rc)
+	if (c->run->opts.volume)
+		rc = io_volume_open(c->base.proc, p, &engine);
+	else
+		rc = gn_io_target_open(p->io, addr, &opts, NULL, &p->target);
+	if (!rc && !c->run->opts.volume)
 		rc = gn_io_region_add(p->target, &range, &p->region);
 	/* Pairs with the acquire in target_await(). */
 	if (!rc)
@@ -153,6 +160,10 @@ static void target_close(struct io_client *c)
 
 	if (__atomic_sub_fetch(&p->users, 1, __ATOMIC_ACQ_REL))
 		return;
+	if (c->run->opts.volume) {
+		load_check(c->base.run, io_volume_close(p), "closing the volume");
+		return;
+	}
 	gn_io_region_remove(p->region);
 	load_check(c->base.run, gn_io_target_close(p->target), "closing the target");
 }
@@ -193,12 +204,11 @@ static int make_requests(struct io_client *c)
 		c->idle[i] = &c->reqs[i];
 	}
 	c->n_idle = c->depth;
-	rc = gn_io_queue_create(p->io, c->depth, &c->queue);
-	return rc || !o->rate ? rc : gn_io_queue_source(c->queue, &c->source);
+	rc = io_queue_create(p, c->reqs, c->depth, &c->queue);
+	return rc || !o->rate ? rc : io_queue_source(&c->queue, &c->source);
 }
 
-static int touch_region(struct io_client *c);
-static int lent_find(struct io_client *c);
+static int touch_region(struct io_client *c, enum gn_io_op op);
 
 static int io_open(struct load_client *base)
 {
@@ -222,10 +232,13 @@ static int io_open(struct load_client *base)
 	rc = first ? target_open(c) : target_await(c);
 	if (!rc)
 		rc = load_check(base->run, make_requests(c), "making requests");
+	if (!rc && first && o->volume)
+		rc = touch_region(c, GN_IO_WRITE);
 	if (!rc && first && has_limit(base->run))
-		rc = touch_region(c);
+		rc = touch_region(c, GN_IO_READ);
 	if (!rc && first && has_limit(base->run))
-		rc = lent_find(c);
+		rc = load_check(base->run, io_lent_find(c->run, c->process),
+				"finding the lent memory for memcpy");
 	return rc;
 }
 
@@ -235,8 +248,7 @@ static void io_close(struct load_client *base)
 
 	if (!c->open)
 		return;
-	if (c->queue)
-		load_check(base->run, gn_io_queue_destroy(c->queue), "destroying a queue");
+	load_check(base->run, io_queue_destroy(&c->queue), "destroying a queue");
 	gn_io_mem_deregister(c->mem[0]);
 	gn_io_mem_deregister(c->mem[1]);
 	target_close(c);
@@ -326,7 +338,7 @@ static inline int submit(struct io_client *c, uint32_t n)
 		c->sample = c->idle[0];
 		c->sample_ns = c->interval_ns ? c->began_ns[c->sample - c->reqs] : gn_now_ns();
 	}
-	rc = gn_io_submit(c->queue, c->idle, n);
+	rc = io_queue_submit(&c->queue, c->idle, n);
 	if (unlikely(rc < 0))
 		return rc == -EAGAIN ? 0 : load_check(c->base.run, rc, "submitting requests");
 	c->n_idle -= (uint32_t)rc;
@@ -356,6 +368,8 @@ static inline int take(struct io_client *c, int n)
 	c->n_idle += (uint32_t)n;
 	if (!c->base.run->simulated)
 		load_done(&c->base, (unsigned)n, 0);
+	if (unlikely(c->process->watch))
+		io_watch_note(c->process->watch, (uint32_t)n, &c->watched_ns);
 	return rc;
 }
 
@@ -368,7 +382,7 @@ static inline int await(struct io_client *c, uint64_t deadline_ns)
 		gn_sleep_us(1);
 		return 0;
 	}
-	n = gn_io_wait(c->queue, c->idle + c->n_idle, c->depth - c->n_idle, deadline_ns);
+	n = io_queue_wait(&c->queue, c->idle + c->n_idle, c->depth - c->n_idle, deadline_ns);
 	if (unlikely(n < 0))
 		return n == -EINTR ? 0 : n;
 	return take(c, n);
@@ -377,7 +391,7 @@ static inline int await(struct io_client *c, uint64_t deadline_ns)
 /* Takes those that have ended, and returns how many. */
 static int take_ended(struct io_client *c, int *rc)
 {
-	const int n = gn_io_poll(c->queue, c->idle + c->n_idle, c->depth - c->n_idle);
+	const int n = io_queue_poll(&c->queue, c->idle + c->n_idle, c->depth - c->n_idle);
 
 	*rc = n < 0 ? load_check(c->base.run, n, "polling") : n ? take(c, n) : 0;
 	return n;
@@ -437,14 +451,16 @@ static int run_bursts(struct io_client *c)
 
 /*
  * Requests are due at a rate, as in an event loop: the thread sleeps until one is due or has ended,
- * while the engine's service thread looks for completions.
+ * while the engine's service thread looks for completions. The rate goes on from block to block.
  */
 static int run_rate(struct io_client *c)
 {
 	struct gn_wait_item item = gn_wait_on(c->source);
 	int rc = 0;
 
-	c->due_ns = gn_now_ns() + c->interval_ns * (c->base.number + 1) / c->base.proc->n_clients;
+	if (!c->due_ns)
+		c->due_ns = gn_now_ns() +
+			    c->interval_ns * (c->base.number + 1) / c->base.proc->n_clients;
 	while (!rc && !load_stops(&c->base)) {
 		const uint64_t now_ns = gn_now_ns();
 		uint32_t n = 0;
@@ -455,7 +471,7 @@ static int run_rate(struct io_client *c)
 		if (!rc && (c->n_idle == c->depth || !take_ended(c, &rc)) && !rc) {
 			const uint64_t until_ns = c->n_idle ? c->due_ns : c->base.deadline_ns;
 
-			rc = gn_wait(&item, 1, until_ns, "requests");
+			rc = gn_wait_sleep(&item, 1, until_ns, "requests");
 			rc = rc >= 0 || rc == -EINTR || (rc == -ETIMEDOUT && c->n_idle) ? 0 : rc;
 			load_check(c->base.run, rc, "waiting for requests");
 		}
@@ -464,12 +480,18 @@ static int run_rate(struct io_client *c)
 	return rc;
 }
 
+static int io_rest(struct load_client *base);
+
 static int io_run_requests(struct load_client *base)
 {
 	struct io_client *c = io_client_of(base);
 	const struct bench_io_opts *o = &c->run->opts;
+	const int rc = o->rate ? run_rate(c) : o->burst ? run_bursts(c) : run_closed(c);
 
-	return o->rate ? run_rate(c) : o->burst ? run_bursts(c) : run_closed(c);
+	/* Client 0 waits for the others, and these for its requests that overlap. */
+	return rc || !o->volume || base->number || o->load.clients == 1 || base->run->simulated ?
+		       rc :
+		       io_rest(base);
 }
 
 /* ---- the limit ---- */
@@ -485,41 +507,6 @@ static int io_rest(struct load_client *base)
 	return *base->interrupted ? -EINTR : rc;
 }
 
-static bool is_lent(const struct io_run *run, const uint8_t *region)
-{
-	const struct bench_io_opts *o = &run->opts;
-	const uint64_t last = (o->region_bytes / o->block_bytes - 1) * o->block_bytes;
-	const uint64_t want[2] = {io_first_word(0, o->load.seed),
-				  io_first_word(last, o->load.seed)};
-
-	return !memcmp(region, &want[0], sizeof(want[0])) &&
-	       !memcmp(region + last, &want[1], sizeof(want[1]));
-}
-
-/*
- * Over shm the fabric has mapped the lent memory into this process. memcpy must copy from the same
- * pages: another memory of the same size may be 20 % faster or slower, by where its pages are.
- */
-static int lent_find(struct io_client *c)
-{
-	const uint64_t bytes = (c->run->opts.region_bytes + GN_PAGE - 1) / GN_PAGE * GN_PAGE;
-	FILE *f = fopen("/proc/self/maps", "re");
-	char line[512], path[128];
-	unsigned long start, end;
-	char rights[8];
-
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %127s", &start, &end, rights, path) ==
-			    4 &&
-		    end - start == bytes && rights[0] == 'r' && !strncmp(path, "/memfd:", 7) &&
-		    is_lent(c->run, (uint8_t *)start))
-			c->process->lent = (uint8_t *)start;
-	if (f)
-		fclose(f);
-	return load_check(c->base.run, c->process->lent ? 0 : -ENOENT,
-			  "finding the lent memory for memcpy");
-}
-
 /* What a list of requests does. */
 static int copy_list(struct io_client *c, uint32_t n)
 {
@@ -530,7 +517,7 @@ static int copy_list(struct io_client *c, uint32_t n)
 		prepare(c, &c->reqs[i], 0);
 	for (uint32_t i = 0; i < n; i++) {
 		const struct gn_io_req *req = &c->reqs[i];
-		uint8_t *lent = c->process->lent + req->offset;
+		uint8_t *lent = io_lent_at(c->process, req->offset);
 
 		if (req->op == GN_IO_READ)
 			memcpy(req->sge->addr, lent, bytes);
@@ -565,11 +552,12 @@ static int io_limit(struct load_client *base, uint64_t block_ns, struct block *o
 
 /* ---- apart from what is measured ---- */
 
-/* Every page of the region once, so that it is mapped. */
-static int touch_region(struct io_client *c)
+/* READs a block of every page of the region, so that it is mapped; or WRITEs every block. */
+static int touch_region(struct io_client *c, enum gn_io_op op)
 {
 	const struct bench_io_opts *o = &c->run->opts;
-	const uint64_t step = (GN_PAGE + o->block_bytes - 1) / o->block_bytes * o->block_bytes;
+	const uint64_t pages = (GN_PAGE + o->block_bytes - 1) / o->block_bytes * o->block_bytes;
+	const uint64_t step = op == GN_IO_READ ? pages : o->block_bytes;
 	uint64_t at = 0;
 	int rc = 0;
 
@@ -578,14 +566,20 @@ static int touch_region(struct io_client *c)
 		uint32_t n = 0;
 
 		for (; n < c->depth && at + n * step + o->block_bytes <= o->region_bytes; n++) {
-			c->idle[n]->op = GN_IO_READ;
+			const uint64_t word = io_first_word(at + n * step, o->load.seed);
+
+			c->idle[n]->op = op;
 			c->idle[n]->offset = at + n * step;
+			if (op == GN_IO_WRITE)
+				memcpy(c->idle[n]->sge->addr, &word, sizeof(word));
 		}
 		rc = submit(c, n);
 		at += step * (c->depth - c->n_idle);
 		if (!rc)
 			rc = io_rest(&c->base);
 	}
+	c->base.look_at = 0; /* from now on requests count */
+	c->base.deadline_ns = GN_FOREVER;
 	return load_gives_up(&c->base) ? -EINTR : rc;
 }
 
@@ -602,7 +596,7 @@ static int io_check(struct load_client *base)
 
 		req->op = GN_IO_READ;
 		memset(req->sge->addr, 0, o->block_bytes);
-		rc = load_check(base->run, gn_io_run(c->queue, req), "reading a block again");
+		rc = load_check(base->run, io_queue_run(&c->queue, req), "reading a block again");
 		io_fill(want, o->block_bytes, req->offset, o->load.seed);
 		if (!rc && memcmp(want, req->sge->addr, o->block_bytes) != 0)
 			rc = complain(c, req);
@@ -625,7 +619,8 @@ static void io_count(const struct load_client *base, struct load_sums *out)
 		return;
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
 	out->cpu_ns = (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec;
-	out->calls = stats.requests[GN_IO_READ] + stats.requests[GN_IO_WRITE];
+	out->calls = c->process->vol ? io_volume_requests(c->process) :
+				       stats.requests[GN_IO_READ] + stats.requests[GN_IO_WRITE];
 	out->wrs = stats.wrs;
 	out->doorbells = stats.doorbells;
 	out->events = stats.events;

@@ -9,8 +9,33 @@ static double per_io(const struct load_result *r, uint64_t n)
 	return r->sums.calls ? (double)n / (double)r->sums.calls : NAN;
 }
 
+static void sheet_volume(struct bench_sheet *s, const struct bench_io_opts *o)
+{
+	sheet_number(s, "copies", o->copies, 0);
+	sheet_number(s, "donors", o->donors, 0);
+	sheet_number(s, "slab", (double)o->slab_bytes, 0);
+	sheet_text(s, "verify", o->verify ? "yes" : "no");
+}
+
+static void sheet_kills(struct bench_sheet *s, const struct bench_io_kills *k)
+{
+	sheet_number(s, "kills", k->n, 0);
+	sheet_number(s, "outage_ms_p50", k->outage_ms_p50, 3);
+	sheet_number(s, "outage_ms_p99", k->outage_ms_p99, 3);
+	sheet_number(s, "outage_ms_max", k->outage_ms_max, 3);
+	sheet_number(s, "detect_ms", k->detect_ms, 3);
+	sheet_number(s, "before_kiops", k->before_kiops, 3);
+	sheet_number(s, "repair_kiops", k->repair_kiops, 3);
+	sheet_number(s, "after_kiops", k->after_kiops, 3);
+	sheet_number(s, "repair_ratio", k->repair_kiops / k->before_kiops, 3);
+	sheet_number(s, "repair_seconds", k->repair_s, 3);
+	sheet_number(s, "repair_mib", k->repair_mib, 1);
+	sheet_number(s, "repair_mib_per_s", k->repair_mib / k->repair_s, 1);
+	sheet_number(s, "repair_seconds_per_gib", k->repair_s / k->repair_mib * 1024, 3);
+}
+
 static void sheet_make(struct bench_sheet *s, const struct bench_io_opts *o,
-		       const struct load_result *r)
+		       const struct load_result *r, const struct bench_io_kills *k)
 {
 	const struct load_sums *sums = &r->sums;
 	const bool simulated = o->load.profile != NULL;
@@ -31,6 +56,10 @@ static void sheet_make(struct bench_sheet *s, const struct bench_io_opts *o,
 		   o->window == GN_IO_WINDOW_NONE ? "none" :
 						    "static");
 	sheet_number(s, "adjacent_pct", o->adjacent_pct, 0);
+	if (o->volume)
+		sheet_volume(s, o);
+	if (o->kills)
+		sheet_kills(s, k);
 	sheet_number(s, "seconds", r->run.seconds, 6);
 	sheet_number(s, "requests", (double)r->run.ops, 0);
 	sheet_number(s, "mops", r->mops, 6);
@@ -64,19 +93,21 @@ static void sheet_make(struct bench_sheet *s, const struct bench_io_opts *o,
 	sheet_number(s, "wall_seconds", r->wall_seconds, 3);
 }
 
-void bench_io_print_json(FILE *f, const struct bench_io_opts *o, const struct load_result *r)
+void bench_io_print_json(FILE *f, const struct bench_io_opts *o, const struct load_result *r,
+			 const struct bench_io_kills *k)
 {
 	struct bench_sheet s = {0};
 
-	sheet_make(&s, o, r);
+	sheet_make(&s, o, r, k);
 	sheet_json(f, &s, o->load.cpus);
 }
 
-void bench_io_print_text(FILE *f, const struct bench_io_opts *o, const struct load_result *r)
+void bench_io_print_text(FILE *f, const struct bench_io_opts *o, const struct load_result *r,
+			 const struct bench_io_kills *k)
 {
 	struct bench_sheet s = {0};
 
-	sheet_make(&s, o, r);
+	sheet_make(&s, o, r, k);
 	sheet_lines(f, &s);
 	fflush(f);
 }

@@ -39,18 +39,28 @@ static bool is_compared(const struct bench_io_opts *o)
 	return !o->load.host[0] && !o->burst && !o->rate;
 }
 
+/* With a rate the engine's service thread works beside the clients, while the server sleeps. */
+static void share_all_cpus(struct procs *procs, uint32_t clients)
+{
+	for (uint32_t i = 0; i < clients; i++)
+		procs->run->client_cpus[i] = procs->cpus_before;
+	sched_setaffinity(0, sizeof(cpu_set_t), &procs->cpus_before);
+}
+
 static int run_processes(const struct bench_io_opts *o, bench_progress_fn *progress,
 			 struct load_result *out)
 {
 	struct procs procs;
 	const struct load limit = {procs_limit, &procs, 0.5};
 	struct comparison compared = {NAN, NAN, NAN, NAN};
-	int rc = procs_open(&procs, &load_io, sizeof(struct io_run), &o->load, 1, 1,
-			    o->load.clients);
+	int rc = procs_open(&procs, &load_io, sizeof(struct io_run), &o->load,
+			    o->volume ? o->donors : 1, 1, o->load.clients);
 
 	if (rc)
 		return rc;
 	((struct io_run *)procs.run)->opts = *o;
+	if (o->rate)
+		share_all_cpus(&procs, o->load.clients);
 	rc = procs_start(&procs);
 	if (!rc)
 		rc = procs_measure(&procs, is_compared(o) ? &limit : NULL, NULL, progress, out,
@@ -74,31 +84,23 @@ static void set_length(struct load_run *run, const struct bench_io_opts *o)
 static int run_cluster(const struct bench_io_opts *o, struct load_result *out)
 {
 	struct io_run *run = (struct io_run *)load_run_create(sizeof(*run), &o->load);
-	struct load_place *places = calloc(o->load.machines + 1, sizeof(*places));
-	int rc;
 
-	if (!run || !places) {
-		free(run);
-		free(places);
+	if (!run)
 		return load_no_memory(out);
-	}
 	run->opts = *o;
-	run->load.n_servers = run->load.servers_per_node = 1;
+	run->load.n_servers = o->volume ? o->donors : 1;
+	run->load.servers_per_node = o->volume ? 2 : 1; /* addresses */
 	run->load.n_clients = o->load.machines * o->load.clients;
 	set_length(&run->load, o);
-	places[0] = (struct load_place){.n_servers = 1};
-	for (uint32_t i = 0; i < o->load.machines; i++)
-		places[i + 1] = (struct load_place){.node = i + 1,
-						    .first_client = i * o->load.clients,
-						    .n_clients = o->load.clients};
-	rc = load_simulate(&run->load, &load_io, places, o->load.machines + 1, out);
-	free(places);
-	return rc;
+	return load_simulate_machines(&run->load, &load_io, out);
 }
 
 int bench_io_run(const struct bench_io_opts *opts, bench_progress_fn *progress,
-		 struct load_result *out)
+		 struct load_result *out, struct bench_io_kills *kills)
 {
 	load_result_init(out);
-	return opts->load.profile ? run_cluster(opts, out) : run_processes(opts, progress, out);
+	*kills = (struct bench_io_kills){0};
+	return opts->load.profile ? run_cluster(opts, out) :
+	       opts->kills	  ? io_kill_run(opts, progress, out, kills) :
+				    run_processes(opts, progress, out);
 }

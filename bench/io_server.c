@@ -155,9 +155,13 @@ static void lender_close(struct lender *l)
 
 int io_serve(struct load_proc *proc, uint32_t number)
 {
-	struct lender *l = gn_alloc(sizeof(*l), 0);
-	int rc = l ? 0 : -ENOMEM;
+	struct lender *l;
+	int rc;
 
+	if (((struct io_run *)proc->run)->opts.volume)
+		return io_volume_serve(proc, number);
+	l = gn_alloc(sizeof(*l), 0);
+	rc = l ? 0 : -ENOMEM;
 	if (!rc) {
 		l->proc = proc;
 		l->run = (struct io_run *)proc->run; /* which begins with it */

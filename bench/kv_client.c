@@ -100,6 +100,8 @@ static int kv_fill_server(struct filler *f, uint32_t server)
 /* By a connection of its own, for what it learns is not to be measured. */
 static int kv_fill_servers(struct kv_client *c)
 {
+	const struct gn_kv_client_opts opts = {.size = sizeof(opts),
+					       .rpc.timeout_us = LOAD_CONNECT_US};
 	struct filler f = {.client = c};
 	char addr[LOAD_ADDR_MAX];
 	int rc = 0;
@@ -107,7 +109,7 @@ static int kv_fill_servers(struct kv_client *c)
 	for (uint32_t i = c->base.number; i < c->run->servers && !rc; i += c->run->load.n_clients) {
 		load_server_addr(c->base.run, i, addr);
 		rc = load_check(c->base.run,
-				gn_kv_client_open(c->base.proc->fabric, addr, NULL, &f.kv),
+				gn_kv_client_open(c->base.proc->fabric, addr, &opts, &f.kv),
 				"connecting to the server");
 		if (!rc)
 			rc = kv_fill_server(&f, i);

@@ -109,6 +109,7 @@ void kv_client_opts(const struct bench_kv_opts *o, struct gn_kv_client_opts *out
 					       o->load.fetch_bytes - PAPER_HEAD + RESULT_HEAD :
 					       o->load.fetch_bytes,
 			.retries = o->load.retries,
+			.timeout_us = LOAD_CONNECT_US,
 		}};
 	out->rpc.mode = o->mode == BENCH_KV_FETCH	    ? GN_RPC_FETCH :
 			o->mode == BENCH_KV_REPLY	    ? GN_RPC_REPLY :

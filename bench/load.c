@@ -9,7 +9,8 @@
 
 const char *const load_presets[] = {"gannet", "paper", NULL};
 
-#define BELOW_NS 7000u /* RF-RPC counts calls below 7 us */
+#define BELOW_NS     7000u /* RF-RPC counts calls below 7 us */
+#define PROGRESS_OPS 5000u /* simulated, between two signs of progress */
 
 /* ---- failing ---- */
 
@@ -59,10 +60,9 @@ static void make_address(const struct load_run *run, uint32_t i, unsigned attemp
 			 run->first_port + i + attempt * LOAD_SERVERS_MAX);
 }
 
-int load_listen(struct load_proc *proc, uint32_t number,
-		int (*listen_at)(void *arg, const char *addr), void *arg)
+int load_listen_at(struct load_run *run, uint32_t number,
+		   int (*listen_at)(void *arg, const char *addr), void *arg)
 {
-	struct load_run *run = proc->run;
 	char addr[LOAD_ADDR_MAX];
 	int rc = -EADDRINUSE;
 
@@ -73,6 +73,14 @@ int load_listen(struct load_proc *proc, uint32_t number,
 	if (!rc && !run->simulated)
 		memcpy(run->addr[number], addr, sizeof(addr));
 	load_check(run, rc, "starting a server");
+	return rc;
+}
+
+int load_listen(struct load_proc *proc, uint32_t number,
+		int (*listen_at)(void *arg, const char *addr), void *arg)
+{
+	const int rc = load_listen_at(proc->run, number, listen_at, arg);
+
 	proc->listens(proc, number, rc);
 	return rc;
 }
@@ -259,6 +267,11 @@ static void count_phase(struct load_run *run, uint64_t n, uint64_t now_ns, uint6
 	uint64_t ops, ns;
 
 	run->ops += n;
+	if (unlikely(run->progress && run->ops >= run->progress_ops)) {
+		run->progress_ops += PROGRESS_OPS;
+		run->progress(&run->pair.opts,
+			      fmin(1, (double)run->ops / (double)(l->warm_ops + l->min_ops)));
+	}
 	if (run->phase == LOAD_SETUP)
 		run->phase = LOAD_WARM;
 	if (run->phase == LOAD_WARM) {

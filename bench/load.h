@@ -27,6 +27,7 @@
 #define LOAD_ERROR_MAX	  256u
 #define LOAD_SECONDS_MAX  3600.0
 #define LOAD_OP_US	  30000000u /* an operation that takes longer has failed */
+#define LOAD_CONNECT_US	  10000000u /* processes that poll share cores with others of the machine */
 #define LOAD_MACHINES_MAX 256u
 #define LOAD_THREADS_MAX  256u /* of a server, and clients of a machine */
 #define LOAD_BATCH_MAX	  1024u
@@ -41,8 +42,9 @@ struct load_opts {
 	/* A simulated cluster: its network cards, and how long it runs (1: as a figure needs). */
 	const char *profile; /* NULL: processes */
 	double effort;
-	double seconds; /* processes: to measure, limits not counted */
-	uint32_t paper; /* of load_presets: the library's own way, or the papers' */
+	const char *faults; /* … and what is injected: gn_sim_inject(); NULL: none */
+	double seconds;	    /* processes: to measure, limits not counted */
+	uint32_t paper;	    /* of load_presets: the library's own way, or the papers' */
 	uint64_t seed;
 	/* Loads of calls. */
 	uint32_t threads;  /* of the server */
@@ -65,9 +67,10 @@ struct load_sums {
 	uint64_t below_7us; /* ops */
 	uint64_t calls, messages, fetches, failed_fetches, second_reads;
 	uint64_t gets, puts, hits, bypass_gets, bypass_reads;
-	uint64_t wrs, doorbells, cqes; /* without receives */
-	uint64_t repeats, lost;	       /* datagrams */
-	uint64_t switches;	       /* between modes, since the connection was made */
+	uint64_t wrs, doorbells, cqes;	    /* without receives */
+	uint64_t repeats, lost;		    /* datagrams */
+	uint64_t datagrams, recv_doorbells; /* of datagram calls; datagrams: sent */
+	uint64_t switches;		    /* between modes, since the connection was made */
 	uint64_t batches, batched; /* the sizes of batches that clients chose, and of how many */
 	/* The I/O engine's. */
 	uint64_t events, polls, empty_polls, wakeups, held_back;
@@ -118,8 +121,13 @@ struct load_kind {
 	int (*open)(struct load_client *client);
 	/* Operations until load_stops(); some may still be under way then. */
 	int (*run)(struct load_client *client);
-	/* Processes, and only with threads: the same work without the library. */
+	/* Processes: the same work without the library, by all clients at the same time. */
 	int (*limit)(struct load_client *client, uint64_t block_ns, struct block *out);
+	/*
+	 * Processes: client 0 serves the others while it waits for them, and returns true as long
+	 * as they need that. NULL where clients serve nobody.
+	 */
+	bool (*idle)(struct load_client *client);
 	/* Waits for the end of what is under way. */
 	int (*rest)(struct load_client *client);
 	/* After the last rest: is all that came back right? May be NULL. */
@@ -136,6 +144,7 @@ struct load_run {
 	size_t bytes;	    /* of the layer's whole control block */
 	struct load_opts opts;
 	uint32_t n_clients, n_servers; /* n_servers: that must listen before anyone connects */
+	uint32_t clients_per_proc;     /* processes; the parent has the first ones */
 	bool simulated;
 	enum load_phase phase; /* simulated */
 	/* Processes: servers listen at prefix and a number from first_port on, and note where. */
@@ -161,6 +170,8 @@ struct load_run {
 	uint64_t ops;	   /* of all clients */
 	uint64_t begin_ns, end_ns, begin_ops, end_ops;
 	void (*mark)(struct load_run *run); /* the phase has become MEASURED or OVER */
+	bench_progress_fn *progress;	    /* may be NULL */
+	uint64_t progress_ops;		    /* at which it is called next */
 	void *mark_arg;
 	const volatile sig_atomic_t *interrupted;
 
@@ -237,6 +248,9 @@ static inline bool load_failed(const struct load_run *run)
  */
 int load_listen(struct load_proc *proc, uint32_t number,
 		int (*listen_at)(void *arg, const char *addr), void *arg);
+/* The same for a client that listens: nobody is told. */
+int load_listen_at(struct load_run *run, uint32_t number,
+		   int (*listen_at)(void *arg, const char *addr), void *arg);
 /* Where a server listens. */
 void load_server_addr(const struct load_run *run, uint32_t number, char out[LOAD_ADDR_MAX]);
 /* Returns when the server is not needed any more. rpc: whose counters to note. */
@@ -340,7 +354,10 @@ void load_set_length(struct load_run *run, uint64_t min_ops, uint32_t batch, boo
  */
 int load_simulate(struct load_run *run, const struct load_kind *kind,
 		  const struct load_place *places, unsigned n_places, struct load_result *out);
-/* A control block of so many bytes; to be freed. */
+/* The same: one server, and a process with opts.clients clients on each of opts.machines. */
+int load_simulate_machines(struct load_run *run, const struct load_kind *kind,
+			   struct load_result *out);
+/* A control block of so many bytes, for one server and the clients of opts; to be freed. */
 struct load_run *load_run_create(size_t bytes, const struct load_opts *opts);
 
 #endif

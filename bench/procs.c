@@ -10,12 +10,14 @@
 
 #include "procs.h"
 
-#define START_US   10000000u /* for all processes to start, and to end */
-#define LISTEN_US  60000000u /* for server 0 to fill its memory and listen */
-#define STOP_US	   2000000u  /* … to end, after a signal */
-#define LOOK_US	   1000u
-#define PORT_FIRST 20000u
-#define PORTS	   8000u
+#define START_US     10000000u /* for all processes to start, and to end */
+#define LISTEN_US    60000000u /* for server 0 to fill its memory and listen */
+#define STOP_US	     2000000u  /* … to end, after a signal */
+#define LOOK_US	     1000u
+#define RUN_BLOCK_NS 20000000u
+#define REAP_EVERY   1024u /* idle turns between looks at the other processes */
+#define PORT_FIRST   20000u
+#define PORTS	     8000u
 
 /* ---- the control block ---- */
 
@@ -34,7 +36,9 @@ static void share_cpus(struct load_run *run, uint32_t threads, bool threaded,
 	CPU_SET((size_t)o->cpus[1], &run->server_cpus);
 	for (; used + 1 < threads && used < n; used++)
 		CPU_SET((size_t)spare[used], &run->server_cpus);
-	if (threaded) /* the server sleeps */
+	for (uint32_t i = 1; threaded && i < run->n_servers && i < LOAD_TALLIES_MAX; i++)
+		run->more_server_cpus[i] = run->server_cpus;
+	if (threaded) /* the servers sleep */
 		spare[n++] = o->cpus[1];
 	for (uint32_t i = 0; i < run->n_clients; i++) {
 		const unsigned turn = i % (n - used + 1);
@@ -92,6 +96,7 @@ int procs_open(struct procs *p, const struct load_kind *kind, size_t bytes,
 	run->opts = *opts;
 	run->n_servers = servers;
 	run->n_clients = clients;
+	run->clients_per_proc = kind->threads ? clients : 1;
 	run->pair.opts = (struct bench_opts){.seconds = opts->seconds,
 					     .cpus = {opts->cpus[0], opts->cpus[1]}};
 	run->pair.eventfd = -1;
@@ -135,7 +140,9 @@ static uint32_t procs_reap(struct procs *p)
 static int start_others(struct procs *p)
 {
 	struct load_run *run = p->run;
-	const uint32_t others = run->n_servers - 1 + (p->kind->threads ? 0 : run->n_clients - 1);
+	const uint32_t servers = run->n_servers ? run->n_servers - 1 : 0;
+	const uint32_t clients = run->n_clients - run->clients_per_proc;
+	const uint32_t others = servers + clients / run->clients_per_proc;
 	const uint64_t end_ns = gn_deadline_us(START_US);
 	int rc = 0;
 
@@ -144,7 +151,7 @@ static int start_others(struct procs *p)
 		p->n_pids += !rc;
 	}
 	/* Pairs with the releases in procs_child.c. */
-	while (!rc && __atomic_load_n(&run->ready, __ATOMIC_ACQUIRE) < others) {
+	while (!rc && __atomic_load_n(&run->ready, __ATOMIC_ACQUIRE) < servers + clients) {
 		if (bench_stopped())
 			rc = -EINTR;
 		else if (load_failed(run) || procs_reap(p) < others)
@@ -154,8 +161,8 @@ static int start_others(struct procs *p)
 		gn_sleep_us(LOOK_US);
 	}
 	if (rc)
-		load_fail(run, rc, "%u of %u more processes have started: %s", run->ready, others,
-			  gn_strerror(rc));
+		load_fail(run, rc, "%u of %u more servers and clients have started: %s", run->ready,
+			  servers + clients, gn_strerror(rc));
 	return rc;
 }
 
@@ -171,7 +178,7 @@ static int open_client(struct procs *p)
 	if (!rc && run->opts.paper)
 		rc = load_check(run, gn_ctx_create(p->self.fabric, &p->self.ctx),
 				"creating a context");
-	p->self.n_clients = p->kind->threads ? run->n_clients : 1;
+	p->self.n_clients = run->clients_per_proc;
 	if (!rc && p->kind->proc_open)
 		rc = p->kind->proc_open(&p->self);
 	if (rc)
@@ -192,25 +199,24 @@ static struct load_client *other_client(const struct procs *p, uint32_t i)
 
 static void thread_main(void *arg)
 {
-	struct load_client *c = arg;
-
-	sched_setaffinity(0, sizeof(cpu_set_t), &c->run->client_cpus[c->number]);
-	procs_follow(c);
+	procs_follow(arg);
 }
 
-/* Waits until the other threads are where the signal says, or have given up. */
-static int await_threads(struct procs *p, uint32_t signal)
+/* Waits until the other clients are where the signal says, or have given up. */
+static int await_clients(struct procs *p, uint32_t signal)
 {
 	const uint64_t end_ns = gn_deadline_us(START_US);
 
-	for (uint32_t i = 0; i < p->n_threads;) {
+	for (uint32_t i = 1; i < p->run->n_clients;) {
 		/* Pairs with the release in procs_child.c. */
-		if (__atomic_load_n(&p->run->tally[i + 1].follows, __ATOMIC_ACQUIRE) == signal)
+		if (__atomic_load_n(&p->run->tally[i].follows, __ATOMIC_ACQUIRE) == signal)
 			i++;
 		else if (load_failed(p->run) || bench_stopped())
 			return -EINTR;
 		else if (gn_now_ns() > end_ns)
-			return load_fail(p->run, -ETIMEDOUT, "a thread does not answer");
+			return load_fail(p->run, -ETIMEDOUT, "a client does not answer");
+		else if (p->kind->idle)
+			p->kind->idle(p->client);
 		else
 			gn_yield();
 	}
@@ -220,7 +226,7 @@ static int await_threads(struct procs *p, uint32_t signal)
 static int start_threads(struct procs *p)
 {
 	struct load_run *run = p->run;
-	const uint32_t n = p->kind->threads ? run->n_clients - 1 : 0;
+	const uint32_t n = run->clients_per_proc - 1, others = run->ready;
 	const uint64_t end_ns = gn_deadline_us(START_US);
 	int rc = 0;
 
@@ -238,7 +244,7 @@ static int start_threads(struct procs *p)
 		p->n_threads += !rc;
 	}
 	/* Pairs with the release in procs_child.c. */
-	while (!rc && __atomic_load_n(&run->ready, __ATOMIC_ACQUIRE) < n) {
+	while (!rc && __atomic_load_n(&run->ready, __ATOMIC_ACQUIRE) < others + n) {
 		if (load_failed(run) || bench_stopped())
 			rc = -EINTR;
 		else if (gn_now_ns() > end_ns)
@@ -264,7 +270,7 @@ int procs_start_server(struct procs *p)
 
 int procs_start(struct procs *p)
 {
-	int rc = procs_start_server(p);
+	int rc = p->run->n_servers ? procs_start_server(p) : 0;
 
 	if (!rc)
 		rc = start_others(p);
@@ -287,19 +293,18 @@ int procs_limit(void *procs, uint64_t block_ns, struct block *out)
 	int rc;
 
 	signal_others(p, SIGNAL_LIMIT);
-	rc = await_threads(p, SIGNAL_LIMIT);
+	rc = await_clients(p, SIGNAL_LIMIT);
 	if (!rc)
 		rc = p->kind->limit(p->client, block_ns, out);
 	signal_others(p, SIGNAL_RUN);
-	return rc ? rc : await_threads(p, SIGNAL_RUN);
+	return rc ? rc : await_clients(p, SIGNAL_RUN);
 }
 
-static int end_others(struct procs *p)
+/* Waits for the processes that were told to end. */
+static int end_processes(struct procs *p)
 {
 	const uint64_t end_ns = gn_deadline_us(START_US), stop_ns = gn_deadline_us(STOP_US);
 
-	signal_others(p, SIGNAL_END);
-	join_threads(p);
 	while (procs_reap(p) && gn_now_ns() < (bench_stopped() ? stop_ns : end_ns))
 		gn_sleep_us(LOOK_US);
 	if (!procs_reap(p))
@@ -312,6 +317,25 @@ static int end_others(struct procs *p)
 		}
 	}
 	return bench_stopped() ? -EINTR : load_fail(p->run, -EIO, "a process did not end");
+}
+
+static int end_others(struct procs *p)
+{
+	const uint64_t end_ns = gn_deadline_us(START_US);
+
+	signal_others(p, SIGNAL_END);
+	if (p->kind->idle && bench_stopped()) /* the others wait for answers of this process */
+		load_fail(p->run, -EINTR, "interrupted");
+	for (unsigned i = 1; p->kind->idle && p->client && p->kind->idle(p->client); i++) {
+		if (i % REAP_EVERY == 0)
+			procs_reap(p);
+		if (load_failed(p->run) || bench_stopped() || gn_now_ns() > end_ns)
+			break;
+	}
+	join_threads(p);
+	if (p->kind->threads) /* only servers are left: until the clients have closed */
+		return load_failed(p->run) ? -EIO : 0;
+	return end_processes(p);
 }
 
 static double share_of(const struct gn_hist *hist, double percent, uint64_t group_ops)
@@ -385,12 +409,47 @@ static int run_own_block(void *arg, uint64_t block_ns, struct block *out)
 	return rc || !load_failed(p->run) ? rc : -EPIPE;
 }
 
+/* The other clients end, and all counters are taken. */
+static int end_measure(struct procs *p, int rc, const struct load_served *served,
+		       struct load_result *out)
+{
+	int rc_end;
+
+	__atomic_add_fetch(&p->run->gone, 1, __ATOMIC_RELEASE);
+	rc_end = end_others(p);
+	rc = rc ? rc : rc_end;
+	if (!rc)
+		sum_up(p->run, served, out);
+	return rc;
+}
+
+int procs_run(struct procs *p, bool (*is_over)(void *arg), void *arg, struct load_result *out)
+{
+	const struct load_served served = {0};
+	struct load_client *c = p->client;
+	int rc = 0;
+
+	signal_others(p, SIGNAL_RUN);
+	while (!rc && !is_over(arg)) {
+		struct block block = {.ops = 0};
+
+		gn_hist_init(&block.group_ns);
+		rc = run_own_block(p, RUN_BLOCK_NS, &block);
+		out->run.seconds += (double)block.ns / 1e9;
+	}
+	if (!rc)
+		rc = c->kind->rest(c);
+	if (!rc && c->kind->check)
+		rc = c->kind->check(c);
+	return end_measure(p, rc, &served, out);
+}
+
 int procs_measure(struct procs *p, const struct load *limit, const struct load *part,
 		  bench_progress_fn *progress, struct load_result *out, struct comparison *compared)
 {
 	const struct load own = {.run = run_own_block, .arg = p};
 	struct load_client *c = p->client;
-	int rc = note_server(p), rc_end;
+	int rc = note_server(p);
 	const struct load_served before = p->run->served;
 	const uint64_t since_ns = gn_now_ns();
 	struct load_served served;
@@ -409,12 +468,7 @@ int procs_measure(struct procs *p, const struct load *limit, const struct load *
 				      .doorbells = p->run->served.doorbells - before.doorbells,
 				      .cpu_ns = p->run->served.cpu_ns - before.cpu_ns};
 	out->server_cpu_percent = 100 * (double)served.cpu_ns / (double)(gn_now_ns() - since_ns);
-	__atomic_add_fetch(&p->run->gone, 1, __ATOMIC_RELEASE);
-	rc_end = end_others(p);
-	rc = rc ? rc : rc_end;
-	if (!rc)
-		sum_up(p->run, &served, out);
-	return rc;
+	return end_measure(p, rc, &served, out);
 }
 
 void procs_scale_latency(const struct load_opts *o, struct load_result *r)
@@ -448,6 +502,8 @@ void procs_stop_server(struct procs *p)
 
 int procs_close(struct procs *p, int rc, struct load_result *out)
 {
+	if (rc && p->pair.pid > 0)
+		pair_check(&p->pair); /* says so if it has died */
 	if (rc && (procs_reap(p) || p->n_threads))
 		end_others(p);
 	if (p->client)
@@ -459,6 +515,8 @@ int procs_close(struct procs *p, int rc, struct load_result *out)
 	gn_ctx_destroy(p->self.ctx);
 	gn_fabric_close(p->self.fabric);
 	procs_stop_server(p);
+	if (procs_reap(p)) /* further servers */
+		end_processes(p);
 	memcpy(out->error, p->run->error, sizeof(out->error));
 	sched_setaffinity(0, sizeof(p->cpus_before), &p->cpus_before);
 	munmap(p->run, p->run->bytes);

@@ -50,6 +50,8 @@ int procs_start(struct procs *procs);
 int procs_measure(struct procs *procs, const struct load *limit, const struct load *part,
 		  bench_progress_fn *progress, struct load_result *out,
 		  struct comparison *compared);
+/* The same without blocks and limits, until it is over. */
+int procs_run(struct procs *procs, bool (*is_over)(void *arg), void *arg, struct load_result *out);
 /* A load of blocks.c: the kind's limit, by all clients, which are threads. */
 int procs_limit(void *procs, uint64_t block_ns, struct block *out);
 /* A closed loop: with several operations under way, each takes that many times its share. */

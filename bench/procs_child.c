@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "dgram.h"
 #include "fabric.h"
 #include "io.h"
 #include "kv.h"
@@ -18,14 +19,14 @@
 #include "procs.h"
 #include "rpc.h"
 
-#define ORDER_NAP_US  5000u /* between looks for an order: the core is the server thread's */
-#define SIGNAL_NAP_US 100u
-#define LISTEN_NAP_US 500u
-#define BLOCK_NS      1000000u
+#define ORDER_NAP_US	5000u /* between looks for an order: the core is the server thread's */
+#define SIGNAL_NAP_US	100u
+#define LISTEN_NAP_US	500u
+#define BLOCK_NS	1000000u
 #define THREAD_BLOCK_NS 50000u /* threads follow client 0 from one block to the other */
 
 static const struct load_kind *const kinds[] = {
-	&load_rpc, &load_kv, &load_msg, &load_io, &load_fabric, &load_pair, NULL,
+	&load_rpc, &load_kv, &load_msg, &load_dgram, &load_io, &load_fabric, &load_pair, NULL,
 };
 
 /* ---- a server ---- */
@@ -81,6 +82,8 @@ static bool child_served(struct load_proc *proc, struct gn_rpc_server *rpc)
 
 	if (bench_stopped() || (word & 0xff) == ORDER_QUIT)
 		return true;
+	if (proc->first_server && proc->kind->threads) /* until the clients have closed */
+		return false;
 	if (proc->first_server) /* orders are for server 0 */
 		return signal_of(run) == SIGNAL_END &&
 		       (load_failed(run) ||
@@ -103,9 +106,9 @@ static int follow_block(struct load_client *c, uint32_t signal)
 	gn_hist_init(&block.group_ns);
 	/* Pairs with the acquire in procs.c. */
 	__atomic_store_n(&c->tally->follows, signal, __ATOMIC_RELEASE);
-	return signal == SIGNAL_LIMIT ? c->kind->limit(c, THREAD_BLOCK_NS, &block) :
-					load_block(c, c->kind->threads ? THREAD_BLOCK_NS : BLOCK_NS,
-						   &block);
+	return signal == SIGNAL_LIMIT ?
+		       c->kind->limit(c, THREAD_BLOCK_NS, &block) :
+		       load_block(c, c->kind->limit ? THREAD_BLOCK_NS : BLOCK_NS, &block);
 }
 
 static int run_blocks(struct load_client *c)
@@ -132,6 +135,8 @@ void procs_follow(struct load_client *c)
 {
 	struct load_run *run = c->run;
 
+	if (run->clients_per_proc > 1)
+		sched_setaffinity(0, sizeof(cpu_set_t), &run->client_cpus[c->number]);
 	/* Pairs with the release in child_listens(). */
 	while (__atomic_load_n(&run->listening, __ATOMIC_ACQUIRE) < run->n_servers &&
 	       !load_failed(run) && !bench_stopped())
@@ -174,21 +179,23 @@ int procs_main(void)
 				 .served = child_served,
 				 .nap_us = ORDER_NAP_US};
 	struct gn_env env = {.node = gn_node_name(), .arg = &proc};
-	uint32_t number;
+	uint32_t number, each, procs;
 	int status;
 
 	if (map_run(&proc.run))
 		return EXIT_FAILURE;
+	each = proc.run->clients_per_proc;
+	procs = proc.run->n_servers + proc.run->n_clients / each;
 	number = __atomic_fetch_add(&proc.run->joined, 1, __ATOMIC_RELAXED);
 	proc.kind = kind_of(proc.run);
-	if (!proc.kind || number >= proc.run->n_servers + proc.run->n_clients - 1)
+	if (!proc.kind || number >= procs - 1)
 		return EXIT_FAILURE;
 	if (number < proc.run->n_servers) {
 		proc.first_server = number;
 		proc.n_servers = 1;
 	} else {
-		proc.first_client = number - proc.run->n_servers + 1;
-		proc.n_clients = 1;
+		proc.first_client = (number - proc.run->n_servers + 1) * each;
+		proc.n_clients = each;
 	}
 	if (sched_setaffinity(0, sizeof(cpu_set_t),
 			      proc.n_clients ? &proc.run->client_cpus[proc.first_client] :

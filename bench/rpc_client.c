@@ -69,6 +69,7 @@ static int connect_thread(struct rpc_client *c, uint32_t thread)
 		.max_result = rpc_slot_bytes(o, o->result_bytes),
 		.fetch_bytes = o->load.fetch_bytes,
 		.retries = o->load.retries,
+		.timeout_us = LOAD_CONNECT_US,
 		.batch.entries = o->load.batch_auto || o->load.batch > 1 ? o->load.batch : 0,
 		.batch.limit_us = o->load.batch_auto ? (uint32_t)o->load.limit_us : 0,
 		.batch.alpha_pct = o->load.alpha_pct,

@@ -113,26 +113,12 @@ static int rpc_run_processes(const struct bench_rpc_opts *o, bench_progress_fn *
 static int rpc_run_cluster(const struct bench_rpc_opts *o, struct load_result *out)
 {
 	struct rpc_run *run = (struct rpc_run *)load_run_create(sizeof(*run), &o->load);
-	struct load_place *places = calloc(o->load.machines + 1, sizeof(*places));
-	int rc;
 
-	if (!run || !places) {
-		free(run);
-		free(places);
+	if (!run)
 		return load_no_memory(out);
-	}
 	run->opts = *o;
-	run->load.n_servers = run->load.servers_per_node = 1;
-	run->load.n_clients = o->load.machines * o->load.clients;
 	load_set_length(&run->load, MIN_OPS, o->load.batch, o->load.batch_auto);
-	places[0] = (struct load_place){.n_servers = 1};
-	for (uint32_t i = 0; i < o->load.machines; i++)
-		places[i + 1] = (struct load_place){.node = i + 1,
-						    .first_client = i * o->load.clients,
-						    .n_clients = o->load.clients};
-	rc = load_simulate(&run->load, &load_rpc, places, o->load.machines + 1, out);
-	free(places);
-	return rc;
+	return load_simulate_machines(&run->load, &load_rpc, out);
 }
 
 int bench_rpc_run(const struct bench_rpc_opts *opts, bench_progress_fn *progress,

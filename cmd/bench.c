@@ -23,7 +23,9 @@ static const struct command *const bench_commands[] = {
 	&command_bench_rpc,
 	&command_bench_kv,
 	&command_bench_msg,
+	&command_bench_dgram,
 	&command_bench_io,
+	&command_bench_pager,
 	&command_bench_sim,
 	&command_bench_socket,
 	NULL,
@@ -31,7 +33,7 @@ static const struct command *const bench_commands[] = {
 
 const struct command command_bench = {
 	.name = "bench",
-	.what = "measure: gannet bench fabric, rpc, kv, msg, io, sim, socket",
+	.what = "measure: gannet bench fabric, rpc, kv, msg, dgram, io, pager, sim, socket",
 	.about = "Measures what this machine can do, with and without the library.",
 	.commands = bench_commands,
 };
@@ -75,8 +77,8 @@ int bench_check_load(const struct args *args, struct load_opts *o)
 	if (!sim)
 		return 0;
 	if (opt_given(args, "seconds instructions"))
-		return cmd_usage_error("--provider sim takes --effort; leave --seconds and "
-				       "--instructions out");
+		return cmd_usage_error("--provider sim takes --effort instead of %s",
+				       opt_given(args, "seconds") ? "--seconds" : "--instructions");
 	if (!o->profile)
 		o->profile = BENCH_PROFILE;
 	return cmd_sim_check(&(struct gn_sim_opts){

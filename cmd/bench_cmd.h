@@ -11,8 +11,9 @@
 #include "count.h"
 #include "load.h"
 
-extern const struct command command_bench_fabric, command_bench_io, command_bench_kv,
-	command_bench_msg, command_bench_rpc, command_bench_sim, command_bench_socket;
+extern const struct command command_bench_dgram, command_bench_fabric, command_bench_io,
+	command_bench_kv, command_bench_msg, command_bench_pager, command_bench_rpc,
+	command_bench_sim, command_bench_socket;
 
 #define BENCH_PROFILE "cx3-fdr" /* of a simulation, unless another is given */
 
@@ -52,5 +53,14 @@ int bench_end(int rc);
 typedef void bench_vary_fn(struct count_opts *opts, unsigned i, const void *request);
 int bench_count(const struct count_opts *common, unsigned n, bench_vary_fn *vary,
 		const void *request, bool json);
+
+/* ---- options of the I/O engine (bench_io.c) ---- */
+
+extern const char *const cmd_windows[];
+/* For OPT_OTHER: bytes, or one of cmd_windows, into a uint64_t. */
+int cmd_take_window(const char *name, const char *text, void *to);
+extern const char *const cmd_prefetches[];
+/* For OPT_OTHER: pages, or off, into a uint32_t as gn_pager_opts.prefetch. */
+int cmd_take_prefetch(const char *name, const char *text, void *to);
 
 #endif

@@ -10,7 +10,7 @@
 
 struct command;
 extern const struct command command_advise, command_bench, command_demo, command_doctor,
-	command_donor, command_kv, command_rpc, command_sim;
+	command_donor, command_kv, command_pager, command_rpc, command_sim, command_vol;
 
 /*
  * The other processes of benchmarks; not for people. argv[0] is the command's word. As all

@@ -17,6 +17,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <gannet/pager.h>
+
 #include "cmd.h"
 #include "command.h"
 #include "doctor.h"
@@ -227,6 +229,25 @@ static void check_sim(struct doctor *d)
 			   (unsigned long long)result.events);
 }
 
+/* ---- the pager ---- */
+
+static void check_pager(struct doctor *d)
+{
+	const int rc = gn_pager_probe();
+	struct finding *f;
+
+	if (!rc) {
+		doctor_say(d, DOCTOR_OK, "pager", "page faults",
+			   "userfaultfd works, also for memory that system calls touch");
+		return;
+	}
+	f = doctor_say(d, DOCTOR_NO, "pager", "page faults", "%s", gn_error());
+	if (rc == -EPERM)
+		doctor_fix(f, "sudo sysctl vm.unprivileged_userfaultfd=1");
+	else if (rc == -EOPNOTSUPP)
+		doctor_fix(f, "boot a kernel of version 6.1 or newer");
+}
+
 /* ---- the machine ---- */
 
 static void check_huge_pages(struct doctor *d)
@@ -344,6 +365,7 @@ static int doctor_run(const struct args *args)
 	works = check_shm(d);
 	doctor_verbs(d);
 	check_sim(d);
+	check_pager(d);
 	check_huge_pages(d);
 	check_cores(d);
 	gn_log_to(NULL, NULL);

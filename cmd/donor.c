@@ -6,6 +6,7 @@
 #include "rpc_cmd.h"
 
 #define TIMEOUT_MS_MAX 3600000u
+#define DONOR_COMMAND  "gannet donor serve"
 
 static const struct command *const donor_commands[] = {
 	&command_donor_serve,
@@ -43,7 +44,7 @@ int donor_link_open(struct donor_link *link, const struct donor_target *target)
 		return rc;
 	rc = gn_donor_connect(link->fabric, NULL, target->addr, &opts, &link->donor);
 	if (rc) {
-		cmd_connect_failed(target->addr, rc, "donor");
+		cmd_connect_failed(target->addr, rc, DONOR_COMMAND);
 		gn_fabric_close(link->fabric);
 	}
 	return rc;
@@ -52,7 +53,7 @@ int donor_link_open(struct donor_link *link, const struct donor_target *target)
 int donor_link_end(struct donor_link *link, int rc)
 {
 	if (rc)
-		fprintf(stderr, "gannet: %s: %s\n", link->target->addr, cmd_why(rc));
+		cmd_connect_failed(link->target->addr, rc, DONOR_COMMAND);
 	gn_donor_close(link->donor, 0);
 	gn_fabric_close(link->fabric);
 	return rc ? EXIT_FAILURE : cmd_flush_stdout();

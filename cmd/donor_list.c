@@ -44,9 +44,11 @@ static int donor_list_entry(void *arg, const struct gn_donor_entry *e)
 		donor_list_print_json(e);
 	else if (e->slab)
 		printf("%s\tsession %" PRIu64 "\tslab %" PRIu64 "\t%" PRIu64
-		       " bytes\t%s for %.1f s\tlease %.1f s\n",
+		       " bytes\theld for %.1f s\tlease %.1f s%s%s\n",
 		       e->owner[0] ? e->owner : "-", e->session, e->slab, e->bytes,
-		       states[e->state], (double)e->held_ms / 1e3, (double)e->left_ms / 1e3);
+		       (double)e->held_ms / 1e3, (double)e->left_ms / 1e3,
+		       e->state == GN_DONOR_HELD ? "" : "\t",
+		       e->state == GN_DONOR_HELD ? "" : states[e->state]);
 	else
 		printf("%s\tsession %" PRIu64 "\tno slabs\t\t\tlease %.1f s\n",
 		       e->owner[0] ? e->owner : "-", e->session, (double)e->left_ms / 1e3);

@@ -138,6 +138,34 @@ static int donor_serve_start(const struct request *r, struct gn_fabric *fabric,
 	return 0;
 }
 
+/* Warns of memory that the machine may not have. */
+static void donor_serve_check_memory(const struct request *r, struct gn_donor_server *server)
+{
+	struct gn_donor_stats s = {.size = sizeof(s)};
+
+	gn_donor_server_stats(server, &s);
+	if (s.available && r->opts.memory > s.available && !r->opts.reserve)
+		fprintf(stderr,
+			"gannet: --memory is more than the %.1f MiB that are available now; with "
+			"--reserve N the donor keeps N bytes for this machine\n",
+			(double)s.available / MIB);
+}
+
+static void donor_serve_leave(const struct request *r, struct gn_donor_server *server, FILE *people)
+{
+	struct gn_donor_stats s = {.size = sizeof(s)};
+
+	gn_donor_server_leave(server, gn_deadline_us((uint64_t)r->drain_ms * 1000));
+	gn_donor_server_stats(server, &s);
+	if (!s.granted)
+		return;
+	fprintf(people,
+		"asking clients to return %" PRIu64 " slab%s within %.1f s; another signal ends at "
+		"once\n",
+		s.granted, s.granted == 1 ? "" : "s", r->drain_ms / 1e3);
+	fflush(people);
+}
+
 static int donor_serve_at(const void *arg, struct gn_fabric *fabric, const sigset_t *set)
 {
 	const struct request *r = arg;
@@ -155,6 +183,7 @@ static int donor_serve_at(const void *arg, struct gn_fabric *fabric, const sigse
 		gn_donor_server_destroy(server);
 		return EXIT_FAILURE;
 	}
+	donor_serve_check_memory(r, server);
 	serving_tell_metrics(people, metrics);
 	fprintf(people, "lending %.1f MiB at %s in slabs of %.1f MiB; Ctrl-C ends\n",
 		(double)r->opts.memory / MIB, r->addr, (double)r->opts.slab / MIB);
@@ -162,7 +191,7 @@ static int donor_serve_at(const void *arg, struct gn_fabric *fabric, const sigse
 	status = cmd_flush_stdout();
 	signo = status ? SIGTERM : donor_serve_watch(r, server, set);
 	metrics_stop(metrics);
-	gn_donor_server_leave(server, gn_deadline_us((uint64_t)r->drain_ms * 1000));
+	donor_serve_leave(r, server, people);
 	serving_drain(donor_serve_drain, server, set, r->drain_ms,
 		      "clients have not returned all slabs: what those held is lost");
 	gn_rpc_server_counters(gn_donor_server_rpc(server), &counters);
@@ -178,15 +207,20 @@ static int donor_serve_run(const struct args *args)
 	if (o->slab % GN_PAGE)
 		return cmd_usage_error("--slab must be a multiple of %u, not %" PRIu64, GN_PAGE,
 				       o->slab);
-	if (o->memory < o->slab || o->memory / o->slab > GN_DONOR_SLABS_MAX)
+	if (o->memory < o->slab)
 		return cmd_usage_error(
-			"--memory must have space for 1 to %u slabs of --slab %" PRIu64
-			" bytes, not %" PRIu64 " bytes",
-			GN_DONOR_SLABS_MAX, o->slab, o->memory);
+			"--memory has no space for a slab of %.1f MiB: lend more, or "
+			"set a smaller --slab",
+			(double)o->slab / MIB);
+	if (o->memory / o->slab > GN_DONOR_SLABS_MAX)
+		return cmd_usage_error(
+			"--memory has space for more than %u slabs of %.1f MiB: lend "
+			"less, or set a larger --slab",
+			GN_DONOR_SLABS_MAX, (double)o->slab / MIB);
 	o->lease_us = r->lease_ms * 1000ull;
 	o->silence_us = r->silence_ms * 1000ull;
 	o->take_back_us = r->take_back_ms * 1000ull;
-	o->listener_flags = r->any_user ? GN_ANY_USER : 0;
+	o->listener_flags = serving_listener_flags(r->addr, r->any_user);
 	return serving(r->addr, donor_serve_at, r);
 }
 

@@ -2,7 +2,6 @@
 /* gannet donor stats: what a running donor has lent and counted. */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench.h"
 #include "donor_cmd.h"
@@ -24,15 +23,9 @@ static const struct opt options[] = {
 
 /* ---- fields ---- */
 
-#define AT(member) #member, offsetof(struct gn_donor_stats, member)
+#define AT(member) STAT_FIELD(struct gn_donor_stats, member)
 
-static const struct field {
-	const char *name;
-	size_t at;
-	const char *metric;
-	enum prom_type kind;
-	const char *what; /* the help text of the metric */
-} fields[] = {
+static const struct stat_field fields[] = {
 	{AT(memory), "memory_bytes", PROM_GAUGE, "Memory that slabs may take."},
 	{AT(slab_bytes), "slab_bytes", PROM_GAUGE, "Bytes of a slab."},
 	{AT(slabs), "slabs", PROM_GAUGE, "Slabs that the memory has space for."},
@@ -73,21 +66,13 @@ static const struct field {
 
 _Static_assert(FIELDS == sizeof(struct gn_donor_stats) / sizeof(uint64_t) - 1, "all of them");
 
-static uint64_t donor_stat(const struct gn_donor_stats *stats, const struct field *field)
-{
-	uint64_t value;
-
-	memcpy(&value, (const char *)stats + field->at, sizeof(value));
-	return value;
-}
-
 /* ---- printing ---- */
 
 void donor_stats_print_json(const struct gn_donor_stats *stats, FILE *to)
 {
 	for (size_t i = 0; i < FIELDS; i++)
 		fprintf(to, "%s\"%s\":%" PRIu64, i ? "," : "", fields[i].name,
-			donor_stat(stats, &fields[i]));
+			stat_value(stats, fields[i].at));
 }
 
 size_t donor_stats_prometheus(const struct gn_donor_stats *stats, char *buf, size_t room)
@@ -95,10 +80,7 @@ size_t donor_stats_prometheus(const struct gn_donor_stats *stats, char *buf, siz
 	struct prom prom;
 
 	prom_init(&prom, "gannet_donor_", buf, room);
-	for (const struct field *f = fields; f < fields + FIELDS; f++) {
-		prom_family(&prom, f->kind, f->metric, f->what);
-		prom_count(&prom, NULL, donor_stat(stats, f));
-	}
+	stat_fields_prometheus(fields, FIELDS, stats, &prom);
 	return prom.len;
 }
 
@@ -127,7 +109,7 @@ static int donor_stats_print(const struct request *r, struct gn_donor_stats *sta
 		return rc;
 	}
 	for (size_t i = 0; i < FIELDS; i++)
-		printf("%s\t%" PRIu64 "\n", fields[i].name, donor_stat(stats, &fields[i]));
+		printf("%s\t%" PRIu64 "\n", fields[i].name, stat_value(stats, fields[i].at));
 	return 0;
 }
 

@@ -358,7 +358,7 @@ static int kv_serve_run(const struct args *args)
 	int status;
 
 	r->opts.bypass = r->bypass;
-	r->opts.rpc.listener_flags = r->any_user ? GN_ANY_USER : 0;
+	r->opts.rpc.listener_flags = serving_listener_flags(r->addr, r->any_user);
 	r->opts.rpc.peer = r->verbose ? serving_tell_peer : NULL;
 	status = kv_serve_check_memory(&r->opts);
 	return status ? status : serving(r->addr, kv_serve_at, r);

@@ -38,7 +38,7 @@ struct report {
 
 /* ---- fields ---- */
 
-#define AT(member) #member, offsetof(struct gn_kv_stats, member)
+#define AT(member) STAT_FIELD(struct gn_kv_stats, member)
 
 static const struct field {
 	const char *name;
@@ -101,22 +101,15 @@ static const struct field {
 
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
-static uint64_t value_of(const struct gn_kv_stats *stats, const struct field *field)
-{
-	uint64_t value;
-
-	memcpy(&value, (const char *)stats + field->at, sizeof(value));
-	return value;
-}
-
 /* ---- printing ---- */
 
 static void kv_stats_print_text(const struct request *r, const struct report *report)
 {
 	for (size_t i = 0; i < FIELDS; i++) {
-		printf("%s\t%" PRIu64, fields[i].name, value_of(&report->store.all, &fields[i]));
+		printf("%s\t%" PRIu64, fields[i].name,
+		       stat_value(&report->store.all, fields[i].at));
 		for (uint32_t p = 0; r->partitions && p < report->store.n; p++)
-			printf("\t%" PRIu64, value_of(&report->store.parts[p], &fields[i]));
+			printf("\t%" PRIu64, stat_value(&report->store.parts[p], fields[i].at));
 		putchar('\n');
 	}
 }
@@ -125,7 +118,8 @@ static void kv_stats_print_members(const struct gn_kv_stats *stats, bool whole)
 {
 	for (size_t i = 0; i < FIELDS; i++)
 		if (whole || !fields[i].whole)
-			bench_json_count(stdout, fields[i].name, true, value_of(stats, &fields[i]));
+			bench_json_count(stdout, fields[i].name, true,
+					 stat_value(stats, fields[i].at));
 }
 
 static void kv_stats_print_json(const struct request *r, const struct report *report)
@@ -165,13 +159,13 @@ size_t kv_report_write(const struct kv_report *report, char *buf, size_t room)
 		prom_family(&prom, kv_stats_is_total(f) ? PROM_COUNTER : PROM_GAUGE, f->metric,
 			    f->what);
 		if (f->whole)
-			prom_count(&prom, NULL, value_of(&report->all, f));
+			prom_count(&prom, NULL, stat_value(&report->all, f->at));
 		for (uint32_t i = 0; !f->whole && i < report->n; i++) {
 			char number[16];
 			const struct prom_label partition = {"partition", number};
 
 			snprintf(number, sizeof(number), "%u", i);
-			prom_count(&prom, &partition, value_of(&report->parts[i], f));
+			prom_count(&prom, &partition, stat_value(&report->parts[i], f->at));
 		}
 	}
 	return prom.len;

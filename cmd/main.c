@@ -35,6 +35,8 @@ static const struct command *const commands[] = {
 	&command_rpc,
 	&command_kv,
 	&command_donor,
+	&command_vol,
+	&command_pager,
 	&command_sim,
 	&command_advise,
 	&command_of_help,

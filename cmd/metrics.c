@@ -20,6 +20,21 @@
 
 #define ROOM_FIRST 65536
 
+uint64_t stat_value(const void *stats, size_t at)
+{
+	uint64_t value;
+
+	memcpy(&value, (const char *)stats + at, sizeof(value));
+	return value;
+}
+
+void stat_fields_prometheus(const struct stat_field *fields, size_t n, const void *stats,
+			    struct prom *prom)
+{
+	for (const struct stat_field *f = fields; f < fields + n; f++)
+		prom_single(prom, f->kind, f->metric, f->what, stat_value(stats, f->at));
+}
+
 int metrics_text(metrics_write_fn *write, void *arg, char **text)
 {
 	int room = ROOM_FIRST, len;

@@ -17,6 +17,22 @@ typedef int metrics_write_fn(void *arg, char *buf, size_t room);
 /* All of it, to be freed: 0 or -errno. */
 int metrics_text(metrics_write_fn *write, void *arg, char **text);
 
+/* A member of a struct of statistics. */
+struct stat_field {
+	const char *name; /* … of the member */
+	size_t at;	  /* a uint64_t */
+	const char *metric;
+	enum prom_type kind;
+	const char *what; /* the help text of the metric */
+};
+
+#define STAT_FIELD(s, member) #member, offsetof(s, member)
+
+/* The member of *stats at that offset. */
+uint64_t stat_value(const void *stats, size_t at);
+void stat_fields_prometheus(const struct stat_field *fields, size_t n, const void *stats,
+			    struct prom *prom);
+
 /* The source of the metrics. All three are called in one thread; begin and end may be NULL. */
 struct metrics_source {
 	void *arg;

@@ -59,7 +59,7 @@ static int rpc_serve_start(const struct request *r, struct gn_fabric *fabric,
 	int rc;
 
 	opts.size = sizeof(opts);
-	opts.listener_flags = r->any_user ? GN_ANY_USER : 0;
+	opts.listener_flags = serving_listener_flags(r->addr, r->any_user);
 	opts.peer = r->verbose ? serving_tell_peer : NULL;
 	rc = gn_rpc_server_create(fabric, r->addr, &opts, &server);
 

@@ -6,9 +6,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <gannet/base.h>
+#include <gannet/fabric.h>
 
 #include "metrics.h"
 #include "rpc_cmd.h"
@@ -35,6 +37,17 @@ int serving(const char *addr,
 	return status;
 }
 
+unsigned serving_listener_flags(const char *addr, bool any_user)
+{
+	const char *dir = getenv("GANNET_SHM_DIR");
+
+	if (any_user && !strncmp(addr, "shm:", 4) && (!dir || !*dir))
+		fputs("gannet: --any-user: other users cannot enter the default directory of "
+		      "names; set GANNET_SHM_DIR to one that both sides may enter\n",
+		      stderr);
+	return any_user ? GN_ANY_USER : 0;
+}
+
 int serving_wait(const sigset_t *set, uint64_t timeout_ms)
 {
 	const struct timespec timeout = {.tv_sec = (time_t)(timeout_ms / 1000),
@@ -47,10 +60,17 @@ int serving_wait(const sigset_t *set, uint64_t timeout_ms)
 	return signo < 0 ? 0 : signo;
 }
 
+int serving_look(const sigset_t *set)
+{
+	const struct timespec now = {0};
+	const int signo = sigtimedwait(set, NULL, &now);
+
+	return signo < 0 ? 0 : signo;
+}
+
 void serving_drain(int (*drain)(void *server, uint64_t deadline_ns), void *server,
 		   const sigset_t *set, uint32_t drain_ms, const char *late)
 {
-	const struct timespec look = {0};
 	const uint64_t end_ns = gn_deadline_us((uint64_t)drain_ms * 1000);
 	int rc;
 
@@ -58,7 +78,7 @@ void serving_drain(int (*drain)(void *server, uint64_t deadline_ns), void *serve
 		const uint64_t slice_ns = gn_deadline_us(50000);
 
 		rc = drain(server, slice_ns < end_ns ? slice_ns : end_ns);
-	} while (rc == -ETIMEDOUT && gn_now_ns() < end_ns && sigtimedwait(set, NULL, &look) < 0);
+	} while (rc == -ETIMEDOUT && gn_now_ns() < end_ns && !serving_look(set));
 	if (rc == -ETIMEDOUT)
 		fprintf(stderr, "gannet: %s\n", late);
 	else if (rc)

@@ -25,8 +25,15 @@ struct metrics;
 int serving(const char *addr,
 	    int (*serve)(const void *arg, struct gn_fabric *fabric, const sigset_t *set),
 	    const void *arg);
+/*
+ * Flags of gn_listener_create(). Warns if other users are let in at a name in a directory that only
+ * this user may enter.
+ */
+unsigned serving_listener_flags(const char *addr, bool any_user);
 /* The next of them; or 0 after so many milliseconds, unless those are 0. */
 int serving_wait(const sigset_t *set, uint64_t timeout_ms);
+/* The one that has come, or 0. */
+int serving_look(const sigset_t *set);
 /* Until all clients are served, the time is over, or the next signal comes: then it prints late. */
 void serving_drain(int (*drain)(void *server, uint64_t deadline_ns), void *server,
 		   const sigset_t *set, uint32_t drain_ms, const char *late);

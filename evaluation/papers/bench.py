@@ -32,10 +32,13 @@ OPTIONS = {
            "threads": "--threads", "depth": "--depth", "qps": "--channels",
            "batching": "--batching", "mr": "--mr", "poll": "--poll", "adjacent": "--adjacent",
            **dict.fromkeys(("admission", "window_mb", "workload", "max_retry"))},
+    "dgram": {"threads": "--threads", "coroutines": "--workers", "req": "--req", "resp": "--resp",
+              **dict.fromkeys(("nodes", "vms", "opts", "off"))},
 }
 DEFAULTS = {"rpc": {"req": "0", "resp": "0"}, "kv": {}, "msg": {"nodes": "2", "pending": "1"},
-            "fabric": {}, "io": {"op": "WRITE", "admission": "off"}}
-NEEDED = {"rpc": ("mode",), "kv": ("mode",), "msg": ("topology", "protocol"), "fabric": (), "io": ()}
+            "fabric": {}, "io": {"op": "WRITE", "admission": "off"}, "dgram": {}}
+NEEDED = {"rpc": ("mode",), "kv": ("mode",), "msg": ("topology", "protocol"), "fabric": (), "io": (),
+          "dgram": ("nodes",)}
 BYPASS_FILL_PCT = "75"
 # Values that the command calls otherwise; a key here has no others.
 VALUES = {"topology": {"m1": "M:1", "1m": "1:M", "mm": "M:M"},
@@ -48,7 +51,8 @@ VALUES = {"topology": {"m1": "M:1", "1m": "1:M", "mm": "M:M"},
           "admission": {"on": None, "off": "none"},
           "poll": {**{poll: poll for poll in ("adaptive", "busy", "event", "event-batch",
                                               "naive-hybrid")}, "scq1": "shared"},
-          "workload": {"small": 1, "medium": 32, "large": 64}}
+          "workload": {"small": 1, "medium": 32, "large": 64},
+          "opts": {"all": None, "none": "all"}}
 CORES = {"cx3-fdr": "8", "connect-ib": "14"}  # FaSST's machines: threads=all
 OPT_SIGNAL_EVERY = 16
 UNSIGNALED = 64  # one of so many is signaled nevertheless
@@ -61,6 +65,9 @@ IO_SGES = "32"
 # needs for its highest rate; and the number between.
 IO_WORKLOAD_BLOCK = "512"
 IO_ADJACENT = "50"  # P61, P62: "block I/O to partly adjacent addresses"
+# FaSST: "using 6 nodes would restrict max non-coalesced batch size to 6", so a coroutine's batch has one
+# request for each other machine, and no coroutine has more than 16 messages outstanding.
+DGRAM_BATCH_MAX = 16
 # What the papers set by hand, and the library's own preset finds by itself.
 PAPER_ONLY = ("fetch_size", "retries")
 # The list's metrics that the command calls otherwise.
@@ -165,6 +172,18 @@ def io_of(config, preset):
     return options, config
 
 
+def dgram_of(config):
+    """dgram: the cluster and what is switched off, and a configuration without those keys."""
+    config = dict(config)
+    nodes, vms = int(config.pop("nodes")), int(config.pop("vms", 1))
+    off = config.pop("off", None) or VALUES["opts"][config.pop("opts", "all")]
+    config.pop("opts", None)
+    # An emulated machine is a whole one here: its requests and answers are sent, too.
+    options = ["--no-raw", "--nodes", str(nodes * vms),
+               "--batch", str(min(nodes - 1, DGRAM_BATCH_MAX))]
+    return options + (["--off", off.replace("+", ",")] if off else []), config
+
+
 def options_of(layer, preset, config, profile=None):
     """Options of gannet bench LAYER for a configuration, a dict."""
     check(layer, config)
@@ -176,6 +195,8 @@ def options_of(layer, preset, config, profile=None):
         options, config = requests_of(config, profile)
     if layer == "io":
         options, config = io_of(config, preset)
+    if layer == "dgram":
+        options, config = dgram_of(config)
     for key, value in config.items():
         if OPTIONS[layer][key] and (preset == "paper" or key not in PAPER_ONLY):
             options += [OPTIONS[layer][key], VALUES.get(key, {}).get(value, value)]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from . import bench
 from .lists import parse_config
 
-LAYERS = ("fabric", "rpc", "kv", "msg", "io")
+LAYERS = ("fabric", "rpc", "kv", "msg", "io", "dgram")
 
 
 class NotWritten(Exception):

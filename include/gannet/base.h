@@ -50,8 +50,9 @@ enum gn_log_level { GN_LOG_ERROR, GN_LOG_WARN, GN_LOG_INFO, GN_LOG_DEBUG };
 
 /*
  * Logs one line; fmt has no newline. Control characters become spaces, and text beyond 1 KiB is cut
- * off. The default sink writes "gannet: error: …" to stderr. GANNET_LOG sets the level (error,
- * warn, info, debug; default warn).
+ * off. The default sink writes "gannet: error: …" to stderr, and does not wait for a reader: lines
+ * that a full pipe has no space for are lost. GANNET_LOG sets the level (error, warn, info, debug;
+ * default warn).
  */
 GN_API void gn_log(enum gn_log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));

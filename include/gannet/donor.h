@@ -119,8 +119,8 @@ GN_API struct gn_rpc_server *gn_donor_server_rpc(struct gn_donor_server *server)
 /* ---- client ---- */
 
 /*
- * A session with a donor. Only the thread that connected it may use it, its slabs and its notices.
- * The regions of its slabs may be used as io.h says, by any thread.
+ * A session with a donor. Only the thread that connected it may use it, its slabs and its notices
+ * (-EPERM). The regions of its slabs may be used as io.h says, by any thread.
  *
  * Calls connect the control connection again if it broke, until their deadline. The data
  * connections are the engine's. -ESTALE from any call: the donor was restarted or has ended the
@@ -191,8 +191,9 @@ GN_API struct gn_donor_slab *gn_donor_next_slab(const struct gn_donor *donor,
 
 /*
  * Makes a token that gives access to a range of a slab: gn_io_target_open() with opts.share. offset
- * and length are multiples of GN_PAGE; rights: GN_REMOTE_READ | GN_REMOTE_WRITE. Each token is for
- * one gn_io_target_open(): to open the range again, share it again.
+ * and length are multiples of GN_PAGE; rights: GN_REMOTE_READ | GN_REMOTE_WRITE. A token is for
+ * one client at a time: to open it again, after a restart or in another process, takes it over, and
+ * requests of the earlier client end with -ESTALE; at most 4095 times.
  */
 GN_API int gn_donor_share(struct gn_donor *donor, const struct gn_donor_slab *slab, uint64_t offset,
 			  uint64_t length, unsigned rights, uint64_t deadline_ns,
@@ -225,7 +226,10 @@ struct gn_donor_notice {
 	uint64_t deadline_ns;
 };
 
-/* Waits for what the donor has to tell: 0, -ETIMEDOUT, -EINTR, -ESTALE. */
+/*
+ * Waits for what the donor has to tell: 0, -ETIMEDOUT, -EINTR, -ESTALE. If the control connection
+ * broke it is connected again, which may take 100 ms more, also with GN_NO_WAIT.
+ */
 GN_API int gn_donor_next_notice(struct gn_donor *donor, struct gn_donor_notice *out,
 				uint64_t deadline_ns);
 /* Ready when gn_donor_next_notice() should be called with GN_NO_WAIT; after its first call. */

@@ -13,12 +13,13 @@
  *     gn_io_queue_create()    where the completions of one thread arrive
  *     gn_io_submit()          … then gn_io_poll() or gn_io_wait()
  *
- * Threads. A queue belongs to one thread: only that thread submits to it, polls it and waits for
- * it. Any thread may use an engine, target, region or mem, and may destroy it when no other thread
- * uses it and no request refers to it. A request refers to its region and mems until a poll of its
- * queue has returned it or called its done. Any thread may cancel a request. There is no thread in
- * the background, unless a queue's fd needs one: threads that submit, poll and wait make progress
- * for all.
+ * Threads. A queue belongs to one thread: while it has requests under way, only the thread that
+ * submitted them may submit, poll and wait (-EPERM). An idle queue may pass to another thread, if a
+ * lock or a join orders the two. Any thread may use an engine, target, region or mem, and may
+ * destroy it when no other thread uses it and no request refers to it. A request refers to its
+ * region and mems until a poll of its queue has returned it or called its done. There is no thread
+ * in the background, unless a queue's fd needs one: threads that submit, poll and wait make
+ * progress for all. A forked child cannot use inherited objects (-EPERM).
  *
  * Order. Requests that are under way at the same time have no order, even if they overlap. A READ
  * that is submitted after a WRITE of the same bytes has ended returns the new bytes.
@@ -58,7 +59,11 @@ enum gn_io_batching {
 
 /* What happens to buffers that were not registered with gn_io_mem_register(). */
 enum gn_io_mr {
-	GN_IO_MR_AUTO, /* copy short ones, register long ones: measured by gn_io_create() */
+	/*
+	 * Copy short ones, register long ones: measured by gn_io_create(). If registering fails,
+	 * copy all from then on.
+	 */
+	GN_IO_MR_AUTO,
 	GN_IO_MR_PRE,  /* copy through buffers that are registered already */
 	GN_IO_MR_DYN,  /* register for each request; copy requests of several buffers */
 	GN_IO_MRS
@@ -67,7 +72,7 @@ enum gn_io_mr {
 /* How a thread that waits looks for completions. */
 enum gn_io_polling {
 	GN_IO_ADAPTIVE,	    /* poll; after max_retry empty polls in a row sleep until an event */
-	GN_IO_BUSY,	    /* poll, never sleep */
+	GN_IO_BUSY,	    /* poll; sleep only while a request waits for a connection */
 	GN_IO_EVENT,	    /* sleep; one completion per event */
 	GN_IO_EVENT_BATCH,  /* sleep; up to poll_batch completions per event */
 	GN_IO_NAIVE_HYBRID, /* poll until there is nothing, then sleep */
@@ -131,6 +136,7 @@ struct gn_io_stats {
 	uint64_t in_flight[GN_IO_OPS], in_flight_max[GN_IO_OPS]; /* bytes */
 	uint64_t window[GN_IO_OPS]; /* as it is now: with GN_IO_WINDOW_AUTO it changes */
 	uint64_t copy_below;	    /* GN_IO_MR_AUTO: buffers below this size are copied */
+	uint64_t targets, mems, queues; /* that exist now */
 };
 
 /* Any thread. The numbers may be taken at slightly different times. */
@@ -148,7 +154,8 @@ struct gn_io_target_opts {
 	/*
 	 * The first generation of the connections; each further one is higher. A donor refuses a
 	 * generation that is not higher than the last: who resumes a session starts above all that
-	 * went before, and an earlier user of the session is lost. 0: 1.
+	 * went before, and an earlier user of the session is lost. 0: 1; of a share, above the
+	 * last.
 	 */
 	uint32_t generation;
 	uint32_t timeout_us;  /* to connect; 0: 2 s */
@@ -175,11 +182,26 @@ GN_API int gn_io_target_open(struct gn_io *io, const char *addr,
 GN_API int gn_io_target_close(struct gn_io_target *target);
 /* 0: connected, or connecting again. -ESTALE: lost; every request ends with -ESTALE. */
 GN_API int gn_io_target_state(const struct gn_io_target *target);
+/*
+ * For how long a channel has had no connection; 0: all have one, as far as is known: what happens
+ * to a connection is noticed by threads with requests on it, and by gn_io_target_check(). Any
+ * thread.
+ */
+GN_API uint64_t gn_io_target_down_us(const struct gn_io_target *target);
+/* Looks for connections that broke, and connects again if that is due. Does not wait. */
+GN_API int gn_io_target_check(struct gn_io_target *target);
+/*
+ * Gives the target up: it is lost, and its requests end with -ESTALE. WRITEs that were posted may
+ * still land in its memory. Any thread.
+ */
+GN_API int gn_io_target_abandon(struct gn_io_target *target);
 
 GN_API int gn_io_region_add(struct gn_io_target *target, const struct gn_io_range *range,
 			    struct gn_io_region **out);
 /* -EBUSY while requests refer to it. */
 GN_API int gn_io_region_remove(struct gn_io_region *region);
+/* The channel of requests at this offset. A READ sees WRITEs that ended before on its channel. */
+GN_API unsigned gn_io_region_channel(const struct gn_io_region *region, uint64_t offset);
 
 /* ---- memory ---- */
 
@@ -239,8 +261,9 @@ GN_API int gn_io_queue_source(struct gn_io_queue *queue, struct gn_source **out)
  * Submits requests in the order of the list and returns how many: fewer than n when the next one is
  * wrong or cannot be taken now. That number is 0 only for n = 0; otherwise an error of the first
  * request: -EAGAIN: the queue has depth requests under way, or the staging buffers are in use: poll
- * first; -EBUSY: it is under way; -ESTALE: the target is lost; -EINVAL, -EMSGSIZE, -ERANGE,
- * -EACCES: see gn_error(). Never waits and never calls done.
+ * first; -EBUSY: it is under way; -ESTALE: the target is lost; -EFAULT, -ENOMEM, -ENOSPC: a buffer
+ * cannot be registered; -EINVAL, -EMSGSIZE, -ERANGE, -EACCES, -EPERM: see gn_error(). Never waits
+ * and never calls done. Buffers that are copied must be accessible, as for memcpy().
  */
 GN_API int gn_io_submit(struct gn_io_queue *queue, struct gn_io_req *const *reqs, unsigned n);
 /*
@@ -253,7 +276,7 @@ GN_API int gn_io_wait(struct gn_io_queue *queue, struct gn_io_req **reqs, unsign
 		      uint64_t deadline_ns);
 /*
  * Asks for an early end with -ECANCELED. The request ends as always: in a poll of its queue, with
- * another status if it was done already. Only the thread of its queue may call it.
+ * another status if it was done already. Any thread, if the owner does not poll req away meanwhile.
  */
 GN_API int gn_io_cancel(struct gn_io_req *req);
 /*
@@ -261,6 +284,13 @@ GN_API int gn_io_cancel(struct gn_io_req *req);
  * not call done. Others that end meanwhile stay in the queue.
  */
 GN_API int gn_io_run(struct gn_io_queue *queue, struct gn_io_req *req);
+/*
+ * For work of which another thread knows the end: adds a request that is under way until a call of
+ * gn_io_end(), which any thread may make. Only its done and user are used. -EAGAIN, -EBUSY: as
+ * gn_io_submit().
+ */
+GN_API int gn_io_expect(struct gn_io_queue *queue, struct gn_io_req *req);
+GN_API int gn_io_end(struct gn_io_req *req, int status);
 
 #ifdef __cplusplus
 }

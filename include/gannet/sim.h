@@ -130,6 +130,8 @@ GN_API uint64_t gn_sim_events(const struct gn_sim *sim);
  *     partition   WHERE n0+n1|n2: these two and n2 cannot reach each other; n0>n2: n2 receives
  *                 nothing from n0; an empty side (n1, n1>, >n1) means all other nodes
  *     drift       the clock runs AMOUNT fast (200ppm) or slow (-200ppm), always for good
+ *     low-memory  the system has no available memory: a donor asks for slabs, then takes them;
+ *                 gn_alloc() does not fail
  *
  * -EINVAL: a syntax error or an unknown node; the log names it.
  */

@@ -28,14 +28,14 @@ static inline uint64_t min_u64(uint64_t a, uint64_t b)
 
 /*
  * Prefetches the cache lines of a range, all at once instead of one miss after the other; for
- * reading or for writing.
+ * reading or for writing. Inlined by force: gcc removes calls of functions that only prefetch.
  */
-static inline void prefetch_lines(const void *at, size_t bytes)
+static force_inline void prefetch_lines(const void *at, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i += GN_CACHELINE)
 		__builtin_prefetch((const char *)at + i);
 }
-static inline void prefetch_lines_to_write(const void *at, size_t bytes)
+static force_inline void prefetch_lines_to_write(const void *at, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i += GN_CACHELINE)
 #if defined(__x86_64__)

@@ -2,9 +2,14 @@
 /*
  * The log. Each line is one write(2), so lines of threads and processes never mix. Control
  * characters become spaces: bytes from a peer cannot start a new line or control a terminal.
+ *
+ * A thread that logs must not stop because nobody reads stderr (a pipe that is full): it may be the
+ * one that finds another copy of memory that a program waits for. Then lines are lost, and counted.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +20,7 @@
 
 #define LINE_MAX_BYTES 1024 /* longer lines are cut off */
 #define LEVEL_UNSET    (-1)
+#define STDERR_WAIT_MS 20 /* for a reader that is only slow; not again until it has read */
 
 static const char *const level_names[] = {
 	[GN_LOG_ERROR] = "error",
@@ -66,7 +72,18 @@ void gn_log_to(gn_log_fn *fn, void *arg)
 	sink_arg = arg;
 }
 
-static void log_to_stderr(enum gn_log_level level, const char *line)
+static atomic_uint lines_lost; /* since the last line that was written */
+
+/* Has stderr space for a line? A pipe that has any space has enough. */
+static bool stderr_is_ready(void)
+{
+	const bool waits = !atomic_load_explicit(&lines_lost, memory_order_relaxed);
+	struct pollfd fd = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+	return poll(&fd, 1, waits ? STDERR_WAIT_MS : 0) != 0;
+}
+
+static void log_write(enum gn_log_level level, const char *line)
 {
 	char out[LINE_MAX_BYTES + 32];
 	int len = snprintf(out, sizeof(out), "gannet: %s: %s\n", level_names[level], line);
@@ -74,6 +91,28 @@ static void log_to_stderr(enum gn_log_level level, const char *line)
 	/* A failed write to the log cannot be reported anywhere. */
 	while (write(STDERR_FILENO, out, (size_t)len) < 0 && errno == EINTR)
 		;
+}
+
+static void log_to_stderr(enum gn_log_level level, const char *line)
+{
+	char text[64];
+	unsigned lost;
+
+	if (!stderr_is_ready()) {
+		atomic_fetch_add_explicit(&lines_lost, 1, memory_order_relaxed);
+		return;
+	}
+	lost = atomic_exchange_explicit(&lines_lost, 0, memory_order_relaxed);
+	if (lost) {
+		snprintf(text, sizeof(text), "%u lines of the log were lost: nobody read stderr",
+			 lost);
+		log_write(GN_LOG_WARN, text);
+		if (!stderr_is_ready()) {
+			atomic_fetch_add_explicit(&lines_lost, 1, memory_order_relaxed);
+			return;
+		}
+	}
+	log_write(level, line);
 }
 
 void gn_log(enum gn_log_level level, const char *fmt, ...)

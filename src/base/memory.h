@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 /*
- * Bytes that programs could allocate without swapping (MemAvailable). UINT64_MAX: not known; a
- * simulated node has no limit.
+ * Bytes that programs could allocate without swapping (MemAvailable). UINT64_MAX: not known, or
+ * a simulated node without the fault low-memory.
  */
 uint64_t exec_memory_available(void);
 

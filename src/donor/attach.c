@@ -146,7 +146,9 @@ static enum io_attach_status attach_check(struct gn_donor_server *server, struct
 	if ((a->request.generation <= channel->generation ||
 	     donor_epoch(a->request.generation) < access->epoch) &&
 	    !mutant("donor-old-generation", MUTANT_ALWAYS)) {
-		a->reply.generation = channel->generation;
+		a->reply.generation = donor_epoch(channel->generation) == access->epoch ?
+					      channel->generation :
+					      access->epoch << IO_EPOCH_SHIFT;
 		return IO_ATTACH_OLD_GENERATION;
 	}
 	if (!attach_fence(server, access, &a->request) || !attach_within_limits(server) ||

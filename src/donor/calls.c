@@ -90,7 +90,7 @@ static uint32_t hello_generation(const struct donor_access *access)
 	for (unsigned i = 0; i < IO_CHANNELS_MAX; i++)
 		if (access->channels[i].generation > last)
 			last = access->channels[i].generation;
-	return last ? (donor_epoch(last) + 1) << DONOR_EPOCH_SHIFT : 1;
+	return last ? (donor_epoch(last) + 1) << IO_EPOCH_SHIFT : 1;
 }
 
 static void hello_fill_result(const struct gn_donor_server *server,
@@ -139,7 +139,7 @@ static unsigned hello_resume(struct gn_donor_server *server, struct gn_rpc_reque
 		server->counts.bad_tokens++;
 		return DONOR_NO_SESSION;
 	}
-	if (session->access.epoch == DONOR_EPOCH_MAX)
+	if (session->access.epoch == IO_EPOCH_MAX)
 		return DONOR_LIMIT;
 	session->client = gn_rpc_request_client(request);
 	session->active_ns = gn_now_ns();
@@ -386,9 +386,9 @@ static void entry_of_slab(const struct gn_donor_server *server, const struct don
 	out->slab = slab->id;
 	out->bytes = server->opts.slab;
 	out->held_ms = (gn_now_ns() - slab->granted_ns) / 1000000;
-	out->state = slab->state == SLAB_ENDING ? DONOR_ENDING :
-		     slab->asked_ns		? DONOR_ASKED :
-						  DONOR_HELD;
+	out->state = slab->state == SLAB_ENDING	    ? DONOR_ENDING :
+		     donor_slab_asked(server, slab) ? DONOR_ASKED :
+						      DONOR_HELD;
 	if (slab->session->client != client || slab->state != SLAB_GRANTED)
 		return;
 	gn_mr_remote(slab->mr, &remote);

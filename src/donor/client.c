@@ -74,6 +74,19 @@ struct gn_donor_slab *gn_donor_next_slab(const struct gn_donor *donor,
 
 /* ---- list ---- */
 
+static int owner_copy(char to[GN_DONOR_OWNER], const char *owner)
+{
+	const bool fits = !owner || strlen(owner) < GN_DONOR_OWNER;
+
+	if (owner && fits)
+		strcpy(to, owner);
+	if (fits && donor_owner_ok(to))
+		return 0;
+	return gn_fail(-EINVAL,
+		       "an owner tag is printable text without blanks, of at most %u bytes",
+		       GN_DONOR_OWNER - 1);
+}
+
 typedef int entry_fn(struct gn_donor *donor, const struct donor_list_entry *entry, void *arg);
 
 static int donor_list_all(struct gn_donor *donor, const char *owner, uint64_t session, entry_fn *fn,
@@ -93,13 +106,12 @@ static int donor_list_all(struct gn_donor *donor, const char *owner, uint64_t se
 			       .deadline_ns = deadline_ns};
 	uint64_t before;
 
-	if (owner && strlen(owner) >= sizeof(list.owner))
-		return gn_fail(-EINVAL, "an owner tag has at most %u bytes", GN_DONOR_OWNER - 1);
-	if (owner)
-		strcpy(list.owner, owner);
-	do {
-		int rc = donor_control_call(donor, &op, true);
+	int rc = owner_copy(list.owner, owner);
 
+	if (rc)
+		return rc;
+	do {
+		rc = donor_control_call(donor, &op, true);
 		if (rc)
 			return rc;
 		before = list.after;
@@ -145,9 +157,12 @@ int gn_donor_list(struct gn_donor *donor, const char *owner,
 {
 	struct list_call call = {fn, arg};
 
-	if (!donor || !fn)
-		return gn_fail(-EINVAL, "gn_donor_list(): donor or fn is NULL");
-	return donor_list_all(donor, owner, 0, list_entry, &call, deadline_given(deadline_ns));
+	int rc = donor_check(donor, "gn_donor_list()");
+
+	if (!rc && !fn)
+		rc = gn_fail(-EINVAL, "gn_donor_list(): fn is NULL");
+	return rc ? rc :
+		    donor_list_all(donor, owner, 0, list_entry, &call, deadline_given(deadline_ns));
 }
 
 int gn_donor_query(struct gn_donor *donor, struct gn_donor_stats *out, uint64_t deadline_ns)
@@ -158,11 +173,10 @@ int gn_donor_query(struct gn_donor *donor, struct gn_donor_stats *out, uint64_t 
 			       .result = words,
 			       .result_room = sizeof(words),
 			       .deadline_ns = deadline_given(deadline_ns)};
-	int rc;
+	int rc = donor_check(donor, "gn_donor_query()");
 
-	if (!donor)
-		return gn_fail(-EINVAL, "gn_donor_query(): donor is NULL");
-	rc = donor_control_call(donor, &op, true);
+	if (!rc)
+		rc = donor_control_call(donor, &op, true);
 	if (!rc && op.result_len != sizeof(words))
 		rc = gn_fail(-EPROTO, "the donor at %s sends other statistics", donor->addr);
 	if (rc)
@@ -173,15 +187,24 @@ int gn_donor_query(struct gn_donor *donor, struct gn_donor_stats *out, uint64_t 
 
 /* ---- connect and close ---- */
 
+/* The data connections end. No request is under way. */
+static void donor_detach(struct gn_donor *donor)
+{
+	gn_io_queue_destroy(donor->queue);
+	gn_io_region_remove(donor->lease);
+	gn_io_target_close(donor->target);
+	donor->queue = NULL;
+	donor->lease = NULL;
+	donor->target = NULL;
+}
+
 static void donor_free(struct gn_donor *donor)
 {
 	while (donor->slabs) {
 		gn_io_region_remove(donor->slabs->region);
 		slab_forget(donor->slabs);
 	}
-	gn_io_queue_destroy(donor->queue);
-	gn_io_region_remove(donor->lease);
-	gn_io_target_close(donor->target);
+	donor_detach(donor);
 	gn_rpc_client_close(donor->rpc);
 	gn_free(donor->uses);
 	gn_free(donor->sent);
@@ -192,9 +215,14 @@ static void donor_free(struct gn_donor *donor)
 /* Slabs of this session that are not known: of a session that was taken over, or a lost answer. */
 static int slab_found(struct gn_donor *donor, const struct donor_list_entry *entry, void *arg)
 {
-	(void)arg;
+	uint32_t *found = arg;
+
 	if (entry->session != donor->hello.session || !entry->remote.length)
 		return 0;
+	/* GRANTs of the connection that broke may have been executed since HELLO. */
+	if ((*found)++ == donor->hello.n_slabs + GRANTS_AT_ONCE)
+		return gn_fail(-EPROTO, "the donor at %s lists more slabs than it told of",
+			       donor->addr);
 	for (const struct gn_donor_slab *s = donor->slabs; s; s = s->next)
 		if (s->id == entry->slab)
 			return 0;
@@ -203,7 +231,9 @@ static int slab_found(struct gn_donor *donor, const struct donor_list_entry *ent
 
 static int donor_find_slabs(struct gn_donor *donor, uint64_t deadline_ns)
 {
-	return donor_list_all(donor, NULL, donor->hello.session, slab_found, NULL, deadline_ns);
+	uint32_t found = 0;
+
+	return donor_list_all(donor, NULL, donor->hello.session, slab_found, &found, deadline_ns);
 }
 
 static int donor_attach(struct gn_donor *donor, uint32_t timeout_us)
@@ -232,16 +262,6 @@ static int donor_attach(struct gn_donor *donor, uint32_t timeout_us)
 	return rc;
 }
 
-static int donor_set_owner(struct gn_donor *donor, const char *owner)
-{
-	if (!owner)
-		return 0;
-	if (strlen(owner) >= sizeof(donor->owner))
-		return gn_fail(-EINVAL, "an owner tag has at most %u bytes", GN_DONOR_OWNER - 1);
-	strcpy(donor->owner, owner);
-	return 0;
-}
-
 int gn_donor_connect(struct gn_fabric *fabric, struct gn_io *io, const char *addr,
 		     const struct gn_donor_opts *opts, struct gn_donor **out)
 {
@@ -258,9 +278,9 @@ int gn_donor_connect(struct gn_fabric *fabric, struct gn_io *io, const char *add
 	donor = gn_alloc(sizeof(*donor), 0);
 	if (!donor)
 		return -ENOMEM;
-	*donor = (struct gn_donor){.fabric = fabric, .io = io};
+	*donor = (struct gn_donor){.thread = gn_thread_id(), .fabric = fabric, .io = io};
 	donor->addr = gn_alloc(strlen(addr) + 1, 0);
-	rc = donor->addr ? donor_set_owner(donor, o.owner) : -ENOMEM;
+	rc = donor->addr ? owner_copy(donor->owner, o.owner) : -ENOMEM;
 	if (!rc) {
 		strcpy(donor->addr, addr);
 		rc = donor_control_open(donor, o.id, o.timeout_us);
@@ -281,13 +301,17 @@ int gn_donor_close(struct gn_donor *donor, unsigned flags)
 {
 	struct gn_rpc_op op = {.method = DONOR_END, .deadline_ns = gn_deadline_us(CONNECT_US)};
 
+	int rc;
+
 	if (!donor)
 		return 0;
-	if (flags & ~(unsigned)GN_DONOR_KEEP)
-		return gn_fail(-EINVAL, "gn_donor_close(): unknown flags");
+	rc = donor_check(donor, "gn_donor_close()");
+	if (!rc && flags & ~(unsigned)GN_DONOR_KEEP)
+		rc = gn_fail(-EINVAL, "gn_donor_close(): unknown flags");
+	if (rc)
+		return rc;
 	while (donor->slabs) {
-		const int rc = gn_io_region_remove(donor->slabs->region);
-
+		rc = gn_io_region_remove(donor->slabs->region);
 		if (rc)
 			return rc;
 		slab_forget(donor->slabs);
@@ -296,6 +320,8 @@ int gn_donor_close(struct gn_donor *donor, unsigned flags)
 		gn_io_cancel(&donor->renewal);
 		gn_io_wait(donor->queue, &(struct gn_io_req *){NULL}, 1, GN_FOREVER);
 	}
+	/* Before the donor ends the session: the engine would connect again, and be refused. */
+	donor_detach(donor);
 	/* A donor that does not answer ends the session when the lease ends. */
 	if (donor->io && donor->in_session && !(flags & GN_DONOR_KEEP))
 		donor_control_call(donor, &op, false);
@@ -325,14 +351,6 @@ const char *gn_donor_data_addr(const struct gn_donor *donor)
 
 /* ---- grant and release ---- */
 
-static int donor_need_session(const struct gn_donor *donor, const char *call)
-{
-	if (!donor || !donor->io)
-		return gn_fail(-EINVAL, "%s: donor is NULL or was connected without an engine",
-			       call);
-	return 0;
-}
-
 static void grant_done(struct gn_rpc_op *op)
 {
 	(void)op;
@@ -355,6 +373,8 @@ static unsigned grant_some(struct gn_donor *donor, unsigned n, struct gn_donor_s
 	*error = gn_rpc_call_all(donor->rpc, ops, n);
 	if (*error == -ENOTCONN)
 		*error = -ECONNRESET;
+	if (*error == -EAGAIN) /* see donor_control_call() */
+		*error = donor_control_error(donor, GN_RPC_TIMEOUT);
 	for (unsigned i = 0; i < n; i++) {
 		const struct donor_grant_result *r = &results[i];
 		int rc = donor_control_error(donor, ops[i].status);
@@ -374,7 +394,7 @@ int gn_donor_grant(struct gn_donor *donor, unsigned n, struct gn_donor_slab **ou
 		   uint64_t deadline_ns)
 {
 	unsigned got = 0;
-	int rc = donor_need_session(donor, "gn_donor_grant()");
+	int rc = donor_check_session(donor, "gn_donor_grant()");
 
 	if (!rc && (!n || !out))
 		rc = gn_fail(-EINVAL, "gn_donor_grant(): n is 0 or out is NULL");
@@ -399,7 +419,7 @@ int gn_donor_release(struct gn_donor *donor, struct gn_donor_slab *slab, uint64_
 			       .request = &id,
 			       .request_len = sizeof(id),
 			       .deadline_ns = deadline_given(deadline_ns)};
-	int rc = donor_need_session(donor, "gn_donor_release()");
+	int rc = donor_check_session(donor, "gn_donor_release()");
 
 	if (rc || !slab)
 		return rc;
@@ -432,11 +452,19 @@ int gn_donor_share(struct gn_donor *donor, const struct gn_donor_slab *slab, uin
 			       .result = &result,
 			       .result_room = sizeof(result),
 			       .deadline_ns = deadline_given(deadline_ns)};
-	int rc = donor_need_session(donor, "gn_donor_share()");
+	int rc = donor_check_session(donor, "gn_donor_share()");
 
-	if (!rc && (!slab || !token || rights & ~(unsigned)(GN_REMOTE_READ | GN_REMOTE_WRITE)))
-		rc = gn_fail(-EINVAL, "gn_donor_share(): slab or token is NULL, or there are other "
-				      "rights than GN_REMOTE_READ and GN_REMOTE_WRITE");
+	if (!rc && (!slab || !token))
+		rc = gn_fail(-EINVAL, "gn_donor_share(): slab or token is NULL");
+	if (!rc && (!rights || rights & ~(unsigned)(GN_REMOTE_READ | GN_REMOTE_WRITE)))
+		rc = gn_fail(-EINVAL, "gn_donor_share(): rights are GN_REMOTE_READ, "
+				      "GN_REMOTE_WRITE or both");
+	if (!rc && (offset % GN_PAGE || length % GN_PAGE || !length || length > slab->bytes ||
+		    offset > slab->bytes - length))
+		rc = gn_fail(-EINVAL,
+			     "gn_donor_share(): offset and length are multiples of %u, inside the "
+			     "slab",
+			     GN_PAGE);
 	if (rc)
 		return rc;
 	share.slab = slab->id;
@@ -455,7 +483,7 @@ int gn_donor_revoke(struct gn_donor *donor, const uint8_t token[GN_DONOR_TOKEN],
 			       .request = token,
 			       .request_len = GN_DONOR_TOKEN,
 			       .deadline_ns = deadline_given(deadline_ns)};
-	const int rc = donor_need_session(donor, "gn_donor_revoke()");
+	const int rc = donor_check_session(donor, "gn_donor_revoke()");
 
 	if (!rc && !token)
 		return gn_fail(-EINVAL, "gn_donor_revoke(): token is NULL");

@@ -3,11 +3,16 @@
 #ifndef GN_DONOR_CLIENT_H
 #define GN_DONOR_CLIENT_H
 
+#include <errno.h>
+
+#include "base/fail.h"
+#include "base/owner.h"
 #include "donor/wire.h"
 #include "gannet/exec.h"
 #include "gannet/rpc.h"
 
 struct gn_donor {
+	uint64_t thread; /* that connected it: gn_thread_id() */
 	struct gn_fabric *fabric;
 	struct gn_io *io; /* NULL: no session */
 	struct gn_io_target *target;
@@ -15,8 +20,8 @@ struct gn_donor {
 	char *addr, data_addr[DONOR_ADDR_MAX];
 	char owner[GN_DONOR_OWNER];
 	struct donor_hello_result hello;
-	bool in_session; /* the control connection has the session */
-	bool lost;	 /* -ESTALE from now on */
+	bool in_session;  /* the control connection has the session */
+	const char *lost; /* why: -ESTALE from now on */
 	struct gn_donor_slab *slabs;
 	/* renewal */
 	struct gn_io_queue *queue;
@@ -28,9 +33,27 @@ struct gn_donor {
 	struct gn_io_req renewal;
 	/* the notice that is waited for */
 	bool notice_called, notice_came;
+	uint64_t retry_ns; /* not connected for a notice before */
 	struct gn_rpc_op notice_op;
 	struct donor_notice notice;
 };
+
+/* May the caller use it? call: for the text. */
+static inline int donor_check(const struct gn_donor *donor, const char *call)
+{
+	if (!donor)
+		return gn_fail(-EINVAL, "%s: donor is NULL", call);
+	return exec_is_owner(donor->thread) ? 0 : exec_not_owner(donor->thread, call);
+}
+
+/* … for calls that need a session. */
+static inline int donor_check_session(const struct gn_donor *donor, const char *call)
+{
+	const int rc = donor_check(donor, call);
+
+	return rc || donor->io ? rc :
+				 gn_fail(-EINVAL, "%s: it was connected without an engine", call);
+}
 
 /* ---- control.c ---- */
 

@@ -10,7 +10,7 @@
 
 static int lost(struct gn_donor *donor, const char *why)
 {
-	donor->lost = true;
+	donor->lost = why;
 	return gn_fail(-ESTALE, "the session with the donor at %s is lost: %s", donor->addr, why);
 }
 
@@ -38,9 +38,11 @@ int donor_control_error(struct gn_donor *donor, unsigned status)
 		return gn_fail(-ENOENT, "the donor at %s does not know the slab or the token",
 			       donor->addr);
 	case DONOR_INVALID:
-		return gn_fail(-EINVAL, "range or rights are not possible");
+		return gn_fail(-EINVAL, "the donor at %s does not accept the request", donor->addr);
 	case DONOR_GOING_AWAY:
 		return gn_fail(-ESHUTDOWN, "the donor at %s is going away", donor->addr);
+	case GN_RPC_NO_METHOD:
+		return gn_fail(-EPROTO, "%s is not the address of a donor", donor->addr);
 	case GN_RPC_BUSY:
 		return gn_fail(-EBUSY, "the donor at %s is busy", donor->addr);
 	default:
@@ -69,11 +71,12 @@ static int control_hello(struct gn_donor *donor, const struct gn_donor_id *id, u
 	}
 	rc = gn_rpc_call(donor->rpc, DONOR_HELLO, &hello, sizeof(hello), &result, sizeof(result),
 			 &len, deadline_ns, &status);
-	if (!rc)
-		rc = donor_control_error(donor, status);
+	if (!rc || rc == -ENOTCONN)
+		rc = donor_control_error(donor, rc ? GN_RPC_PEER_GONE : status);
 	if (rc)
 		return rc;
-	if (len != sizeof(result) || result.version != DONOR_VERSION || !result.slab_bytes)
+	if (len != sizeof(result) || result.version != DONOR_VERSION || !result.slab_bytes ||
+	    result.n_slabs > GN_DONOR_SLABS_MAX)
 		return gn_fail(-EPROTO, "%s is no donor of this version", donor->addr);
 	donor->hello = result;
 	if (generation)
@@ -120,13 +123,14 @@ int donor_control_up(struct gn_donor *donor, uint64_t deadline_ns)
 	int rc = gn_rpc_flush(donor->rpc);
 
 	if (donor->lost)
-		return lost(donor, "as was told");
+		return lost(donor, donor->lost);
 	if (rc != -ENOTCONN && (donor->in_session || !donor->io))
 		return rc;
 	donor->in_session = false;
 	return control_reconnect(donor, deadline_given(deadline_ns));
 }
 
+/* -EAGAIN of a call: earlier calls, which the donor did not answer, used all slots in that time. */
 int donor_control_call(struct gn_donor *donor, struct gn_rpc_op *op, bool repeat)
 {
 	int rc;
@@ -142,6 +146,8 @@ int donor_control_call(struct gn_donor *donor, struct gn_rpc_op *op, bool repeat
 			op->status = GN_RPC_PEER_GONE;
 			rc = 0;
 		}
+		if (rc == -EAGAIN)
+			return donor_control_error(donor, GN_RPC_TIMEOUT);
 		if (rc)
 			return rc;
 	} while (op->status == GN_RPC_PEER_GONE && repeat);

@@ -7,7 +7,8 @@
 #include "base/memory.h"
 #include "donor/server.h"
 
-#define NS_PER_US 1000u
+#define NS_PER_US	1000u
+#define PRESSURE_LOG_NS 10000000000ull
 
 /* ---- leases ---- */
 
@@ -78,8 +79,7 @@ static struct donor_slab *slab_to_take(struct gn_donor_server *server)
 
 		if (slab->state != SLAB_GRANTED || slab->asked_ns)
 			continue;
-		if (!best || slab->heat < best->heat ||
-		    (slab->heat == best->heat && slab->id < best->id))
+		if (donor_slab_less_used(slab, best))
 			best = slab;
 	}
 	return best;
@@ -126,22 +126,47 @@ static void pressure_end(struct gn_donor_server *server)
 	gn_cond_signal(&server->work);
 }
 
-static void pressure_check(struct gn_donor_server *server, uint64_t available, uint64_t now_ns)
+static uint64_t pressure_available(const struct gn_donor_server *server)
+{
+	return server->opts.available ? server->opts.available(server->opts.available_arg) :
+					exec_memory_available();
+}
+
+/* Returns whether there is pressure; logs when it begins, but not again and again. */
+static bool pressure_update(struct gn_donor_server *server, uint64_t available, uint64_t now_ns)
 {
 	const uint64_t reserve = server->opts.reserve;
+	const bool begins = available < reserve && !server->pressure;
 
 	server->counts.available = available == UINT64_MAX ? 0 : available;
+	if (begins && now_ns >= server->pressure_log_ns) {
+		server->pressure_log_ns = now_ns + PRESSURE_LOG_NS;
+		gn_log(GN_LOG_WARN,
+		       "donor: the system has %llu MiB available, less than the reserve of %llu "
+		       "MiB: nothing is granted, and clients are asked for slabs",
+		       (unsigned long long)(available >> 20), (unsigned long long)(reserve >> 20));
+	}
+	server->pressure |= begins;
+	return available < reserve;
+}
+
+void donor_pressure_begin(struct gn_donor_server *server)
+{
+	pressure_update(server, pressure_available(server), gn_now_ns());
+}
+
+static void pressure_check(struct gn_donor_server *server, uint64_t available, uint64_t now_ns)
+{
 	for (unsigned i = 0; i < server->n_slabs; i++)
 		if (server->slabs[i].state == SLAB_GRANTED)
 			slab_update_heat(server, &server->slabs[i]);
-	if (available >= reserve) {
+	if (!pressure_update(server, available, now_ns)) {
 		if (server->pressure)
 			pressure_end(server);
 		return;
 	}
-	server->pressure = true;
 	gn_cond_signal(&server->work);
-	pressure_ask(server, reserve - available, now_ns);
+	pressure_ask(server, server->opts.reserve - available, now_ns);
 	for (unsigned i = 0; i < server->n_slabs; i++) {
 		struct donor_slab *slab = &server->slabs[i];
 
@@ -155,9 +180,7 @@ static void pressure_check(struct gn_donor_server *server, uint64_t available, u
 void donor_tick(struct link_timer *timer, uint64_t now_ns)
 {
 	struct gn_donor_server *server = container_of(timer, struct gn_donor_server, tick);
-	const uint64_t available = server->opts.available ?
-					   server->opts.available(server->opts.available_arg) :
-					   exec_memory_available();
+	const uint64_t available = pressure_available(server);
 	const uint64_t gap_ns = now_ns - server->ticked_ns;
 
 	gn_mutex_lock(&server->lock);

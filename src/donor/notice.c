@@ -8,11 +8,13 @@
 #include "base/sized.h"
 #include "donor/client.h"
 
+#define RECONNECT_NS UINT64_C(100000000)
+
 /* ---- renewal ---- */
 
 void gn_donor_used(struct gn_donor *donor, const struct gn_donor_slab *slab, uint64_t used)
 {
-	if (!donor || !donor->io || !slab)
+	if (!slab || donor_check_session(donor, "gn_donor_used()"))
 		return;
 	donor->uses[slab->use_offset / sizeof(uint64_t)] = used;
 	if (slab->use_offset + sizeof(uint64_t) > donor->uses_end)
@@ -22,10 +24,10 @@ void gn_donor_used(struct gn_donor *donor, const struct gn_donor_slab *slab, uin
 int gn_donor_renew(struct gn_donor *donor)
 {
 	struct gn_io_req *req = NULL;
-	int rc;
+	int rc = donor_check_session(donor, "gn_donor_renew()");
 
-	if (!donor || !donor->io)
-		return gn_fail(-EINVAL, "gn_donor_renew(): there is no session");
+	if (rc)
+		return rc;
 	if (donor->renewing && gn_io_poll(donor->queue, &req, 1) <= 0)
 		return gn_io_target_state(donor->target);
 	donor->renewing = false;
@@ -48,9 +50,25 @@ static void notice_done(struct gn_rpc_op *op)
 	((struct gn_donor *)op->arg)->notice_came = true;
 }
 
+/*
+ * A lost connection is made anew even if the deadline is past: a caller that does not wait would
+ * never have one again. But not all the time.
+ */
+static int notice_connect(struct gn_donor *donor, uint64_t deadline_ns)
+{
+	const uint64_t now_ns = gn_now_ns(), least_ns = now_ns + RECONNECT_NS;
+	int rc;
+
+	if (deadline_ns <= now_ns && now_ns < donor->retry_ns)
+		return -ETIMEDOUT;
+	rc = donor_control_up(donor, deadline_ns > least_ns ? deadline_ns : least_ns);
+	donor->retry_ns = rc ? gn_now_ns() + RECONNECT_NS : 0;
+	return rc;
+}
+
 static int notice_call(struct gn_donor *donor, uint64_t deadline_ns)
 {
-	int rc = donor_control_up(donor, deadline_ns);
+	int rc = notice_connect(donor, deadline_ns);
 
 	if (rc)
 		return rc;
@@ -61,6 +79,11 @@ static int notice_call(struct gn_donor *donor, uint64_t deadline_ns)
 					      .arg = donor};
 	donor->notice_came = false;
 	rc = gn_rpc_submit(donor->rpc, &donor->notice_op);
+	while (rc == -EAGAIN) { /* calls that the donor does not answer use all slots */
+		rc = gn_rpc_wait(donor->rpc, deadline_ns);
+		if (rc >= 0)
+			rc = gn_rpc_submit(donor->rpc, &donor->notice_op);
+	}
 	if (!rc)
 		rc = gn_rpc_flush(donor->rpc);
 	donor->notice_called = !rc || donor->notice_came;
@@ -93,11 +116,12 @@ static int notice_take(struct gn_donor *donor, struct gn_donor_notice *out)
 
 int gn_donor_next_notice(struct gn_donor *donor, struct gn_donor_notice *out, uint64_t deadline_ns)
 {
-	int rc;
+	int rc = donor_check_session(donor, "gn_donor_next_notice()");
 
-	if (!donor || !donor->io || !out)
-		return gn_fail(-EINVAL,
-			       "gn_donor_next_notice(): there is no session, or out is NULL");
+	if (!rc && !out)
+		rc = gn_fail(-EINVAL, "gn_donor_next_notice(): out is NULL");
+	if (rc)
+		return rc;
 	deadline_ns = deadline_given(deadline_ns);
 	for (;;) {
 		if (!donor->notice_called) {
@@ -118,7 +142,7 @@ int gn_donor_next_notice(struct gn_donor *donor, struct gn_donor_notice *out, ui
 			continue; /* connects again */
 		}
 		if (gn_now_ns() >= deadline_ns)
-			return -ETIMEDOUT;
+			return gn_fail_text(-ETIMEDOUT, "gn_donor_next_notice(): there is none");
 		rc = gn_rpc_wait(donor->rpc, deadline_ns);
 		if (rc < 0)
 			return rc;
@@ -127,5 +151,5 @@ int gn_donor_next_notice(struct gn_donor *donor, struct gn_donor_notice *out, ui
 
 struct gn_source *gn_donor_source(struct gn_donor *donor)
 {
-	return donor ? gn_rpc_client_source(donor->rpc) : NULL;
+	return donor_check(donor, "gn_donor_source()") ? NULL : gn_rpc_client_source(donor->rpc);
 }

@@ -5,6 +5,7 @@
 
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "base/owner.h"
 #include "base/sized.h"
 #include "donor/server.h"
 
@@ -18,6 +19,14 @@
 #define TICKS_PER_LEASE	     8u
 #define LARGE_MAX	     (1u << 20) /* bytes of a result: metrics */
 #define OTHER_CLIENTS	     64u	/* control connections without a session */
+
+/* -EPERM in a forked child, which has none of the threads. */
+static int server_check(const struct gn_donor_server *server, const char *call)
+{
+	if (!server)
+		return gn_fail(-EINVAL, "%s: server is NULL", call);
+	return exec_inherited(server->creator) ? exec_not_owner(server->creator, call) : 0;
+}
 
 /* ---- create ---- */
 
@@ -114,6 +123,7 @@ int gn_donor_server_create(struct gn_fabric *fabric, const char *addr,
 	if (!server)
 		return -ENOMEM;
 	*server = (struct gn_donor_server){.fabric = fabric,
+					   .creator = gn_thread_id(),
 					   .opts = o,
 					   .incarnation = gn_random() | 1,
 					   .started_ns = gn_now_ns(),
@@ -140,13 +150,15 @@ int gn_donor_server_create(struct gn_fabric *fabric, const char *addr,
 
 int gn_donor_server_start(struct gn_donor_server *server)
 {
-	int rc;
+	int rc = server_check(server, "gn_donor_server_start()");
 
-	if (!server || server->worker)
-		return gn_fail(-EINVAL,
-			       "gn_donor_server_start(): server is NULL or was started before");
-	rc = gn_listener_create(server->loop.ctx, server->data_addr, server->loop.chan,
-				server->opts.listener_flags, &server->listener);
+	if (!rc && server->worker)
+		rc = gn_fail(-EINVAL, "gn_donor_server_start(): the server was started before");
+	if (!rc)
+		rc = gn_listener_create(server->loop.ctx, server->data_addr, server->loop.chan,
+					server->opts.listener_flags, &server->listener);
+	if (!rc)
+		donor_pressure_begin(server);
 	if (!rc)
 		rc = gn_thread_start("donor-work", donor_worker_main, server, &server->worker);
 	if (!rc)
@@ -158,8 +170,10 @@ int gn_donor_server_start(struct gn_donor_server *server)
 
 int gn_donor_server_leave(struct gn_donor_server *server, uint64_t deadline_ns)
 {
-	if (!server)
-		return gn_fail(-EINVAL, "gn_donor_server_leave(): server is NULL");
+	const int rc = server_check(server, "gn_donor_server_leave()");
+
+	if (rc)
+		return rc;
 	gn_mutex_lock(&server->lock);
 	server->leave_ns = deadline_given(deadline_ns);
 	server->leaving = true;
@@ -172,10 +186,10 @@ int gn_donor_server_leave(struct gn_donor_server *server, uint64_t deadline_ns)
 
 int gn_donor_server_drain(struct gn_donor_server *server, uint64_t deadline_ns)
 {
-	int rc = 0;
+	int rc = server_check(server, "gn_donor_server_drain()");
 
-	if (!server)
-		return gn_fail(-EINVAL, "gn_donor_server_drain(): server is NULL");
+	if (rc)
+		return rc;
 	if (!server->leaving) /* only this thread sets it */
 		gn_donor_server_leave(server, deadline_ns);
 	gn_mutex_lock(&server->lock);
@@ -209,7 +223,7 @@ static void server_wait_for_sessions(struct gn_donor_server *server)
 
 void gn_donor_server_destroy(struct gn_donor_server *server)
 {
-	if (!server)
+	if (!server || server_check(server, "gn_donor_server_destroy()"))
 		return;
 	server_end_sessions(server);
 	gn_rpc_server_destroy(server->rpc);
@@ -245,7 +259,8 @@ static void stats_of_now(struct gn_donor_server *server, struct gn_donor_stats *
 	out->ready = donor_slabs_in(server, SLAB_READY);
 	out->ending = donor_slabs_in(server, SLAB_ENDING);
 	for (unsigned i = 0; i < server->n_slabs; i++)
-		out->asked += server->slabs[i].state == SLAB_GRANTED && server->slabs[i].asked_ns;
+		out->asked += server->slabs[i].state == SLAB_GRANTED &&
+			      donor_slab_asked(server, &server->slabs[i]);
 	out->sessions = server->n_sessions;
 	for (unsigned i = 0; i < server->n_sessions; i++)
 		out->orphans += server->sessions[i]->alone_ns != 0;
@@ -260,8 +275,10 @@ int gn_donor_server_stats(struct gn_donor_server *server, struct gn_donor_stats 
 {
 	struct gn_donor_stats stats;
 
-	if (!server)
-		return gn_fail(-EINVAL, "gn_donor_server_stats(): server is NULL");
+	const int rc = server_check(server, "gn_donor_server_stats()");
+
+	if (rc)
+		return rc;
 	gn_mutex_lock(&server->lock);
 	stats_of_now(server, &stats);
 	gn_mutex_unlock(&server->lock);

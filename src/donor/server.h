@@ -109,6 +109,7 @@ struct donor_jobs {
 
 struct gn_donor_server {
 	struct gn_fabric *fabric;
+	uint64_t creator;		  /* gn_thread_id(): is this a forked child? */
 	struct gn_donor_server_opts opts; /* all set */
 	uint64_t incarnation, started_ns;
 	char data_name[DONOR_DATA_NAME], data_addr[DONOR_ADDR_MAX];
@@ -128,7 +129,8 @@ struct gn_donor_server {
 	unsigned n_deferred;
 	uint64_t last_session, last_slab;
 	bool pressure;
-	uint64_t fill_ns; /* no memory until then */
+	uint64_t pressure_log_ns; /* not logged again before */
+	uint64_t fill_ns;	  /* no memory until then */
 	struct gn_donor_stats counts;
 
 	struct gn_thread *worker, *data;
@@ -210,5 +212,20 @@ void donor_data_stop(struct gn_donor_server *server);
 /* ---- lease.c: the data thread ---- */
 
 void donor_tick(struct link_timer *timer, uint64_t now_ns);
+/* Before the threads start: a donor that starts under pressure grants nothing. */
+void donor_pressure_begin(struct gn_donor_server *server);
+/* The least used slab is asked for first, the oldest among equals. than NULL: true. */
+static inline bool donor_slab_less_used(const struct donor_slab *slab,
+					const struct donor_slab *than)
+{
+	return !than || slab->heat < than->heat ||
+	       (slab->heat == than->heat && slab->id < than->id);
+}
+/* Is the client of a granted slab to return it? The lock is held. */
+static inline bool donor_slab_asked(const struct gn_donor_server *server,
+				    const struct donor_slab *slab)
+{
+	return slab->asked_ns || server->leaving;
+}
 
 #endif

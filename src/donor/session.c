@@ -145,14 +145,16 @@ static uint64_t left_ms(uint64_t until_ns)
 static struct donor_slab *slab_to_ask(struct gn_donor_server *server,
 				      const struct donor_session *session)
 {
+	struct donor_slab *best = NULL;
+
 	for (unsigned i = 0; i < server->n_slabs; i++) {
 		struct donor_slab *slab = &server->slabs[i];
 
 		if (slab->state == SLAB_GRANTED && slab->session == session && slab->asked_ns &&
-		    !slab->asked_told)
-			return slab;
+		    !slab->asked_told && donor_slab_less_used(slab, best))
+			best = slab;
 	}
-	return NULL;
+	return best;
 }
 
 static bool session_next_notice(struct gn_donor_server *server, struct donor_session *session,

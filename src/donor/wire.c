@@ -35,8 +35,12 @@ int donor_data_name(const char *addr, char out[DONOR_DATA_NAME])
 	unsigned port;
 	int n;
 
-	if (!colon || !colon[1])
-		return gn_fail(-EINVAL, "'%s' is no address of a donor", addr);
+	if (!colon || !colon[1] || strpbrk(colon + 1, "/ "))
+		return gn_fail(
+			-EINVAL,
+			"'%s' is no address of a donor: PROVIDER:NAME or PROVIDER:HOST:PORT, "
+			"without '/' and blanks",
+			addr);
 	if (!addr_has_port(addr, colon + 1)) {
 		n = snprintf(out, DONOR_DATA_NAME, "%s.data", colon + 1);
 		return n < (int)DONOR_DATA_NAME ? 0 : gn_fail(-EINVAL, "'%s' is too long", addr);
@@ -70,8 +74,7 @@ static bool wire_copy(void *out, size_t size, const void *data, uint32_t len)
 	return true;
 }
 
-/* Printable text, and NULs to the end. */
-static bool owner_ok(const char owner[GN_DONOR_OWNER])
+bool donor_owner_ok(const char owner[GN_DONOR_OWNER])
 {
 	size_t n = 0;
 
@@ -87,7 +90,7 @@ static bool owner_ok(const char owner[GN_DONOR_OWNER])
 bool donor_hello_read(const void *data, uint32_t len, struct donor_hello *out)
 {
 	return wire_copy(out, sizeof(*out), data, len) && out->resume <= 1 && !out->reserved &&
-	       owner_ok(out->owner);
+	       donor_owner_ok(out->owner);
 }
 
 bool donor_share_read(const void *data, uint32_t len, uint64_t slab_bytes,
@@ -102,7 +105,7 @@ bool donor_share_read(const void *data, uint32_t len, uint64_t slab_bytes,
 
 bool donor_list_read(const void *data, uint32_t len, struct donor_list_request *out)
 {
-	return wire_copy(out, sizeof(*out), data, len) && owner_ok(out->owner);
+	return wire_copy(out, sizeof(*out), data, len) && donor_owner_ok(out->owner);
 }
 
 /* Providers may append zeros to private data. */

@@ -81,16 +81,9 @@ struct donor_hello_result {
 	char data[DONOR_DATA_NAME]; /* the last part of the data address */
 };
 
-/*
- * Generations: the upper bits count the clients that took the session over, the lower ones the
- * connections of a channel. A connection of a later client ends those of all earlier ones.
- */
-#define DONOR_EPOCH_SHIFT 20u
-#define DONOR_EPOCH_MAX	  4095u
-
 static inline uint32_t donor_epoch(uint32_t generation)
 {
-	return generation >> DONOR_EPOCH_SHIFT;
+	return generation >> IO_EPOCH_SHIFT;
 }
 
 struct donor_slab_id {
@@ -178,7 +171,10 @@ int donor_data_name(const char *addr, char out[DONOR_DATA_NAME]);
 /* The address with its last part replaced. -EINVAL: too long, or name is not one. */
 int donor_data_addr(const char *addr, const char *name, char out[DONOR_ADDR_MAX]);
 
-/* Requests: true if well-formed. Owner tags are text that ends with NULs. */
+/* Printable text without blanks, and NULs to the end. */
+bool donor_owner_ok(const char owner[GN_DONOR_OWNER]);
+
+/* Requests: true if well-formed. */
 bool donor_hello_read(const void *data, uint32_t len, struct donor_hello *out);
 bool donor_share_read(const void *data, uint32_t len, uint64_t slab_bytes,
 		      struct donor_share_request *out);

@@ -6,14 +6,16 @@
  *
  * The fence: a WRITE of the old qp must not land after its repetition has completed. The donor
  * destroys the old qp before it accepts a higher generation (attach.h). Until then the WRITEs are
- * repeated nowhere, and their requests do not end.
+ * repeated nowhere, and their requests do not end. READs do not end before this side has destroyed
+ * its qp: until then one may still write to its buffer.
  */
 #include <string.h>
 
 #include "io/engine.h"
 
 /* A connection that was up for so long was good, even if nothing was done with it. */
-#define UP_LONG_NS UINT64_C(1000000000)
+#define UP_LONG_NS     UINT64_C(1000000000)
+#define LOST_RESTARTED "the donor was restarted"
 
 void io_channel_init(struct io_channel *ch, struct gn_io_target *target, uint32_t index)
 {
@@ -30,10 +32,6 @@ void io_channel_init(struct io_channel *ch, struct gn_io_target *target, uint32_
 
 static void channel_set_state(struct io_channel *ch, enum io_channel_state state)
 {
-	uint32_t *n_up = &ch->poller->n_up;
-
-	__atomic_store_n(n_up, *n_up - (ch->state == IO_CHANNEL_UP) + (state == IO_CHANNEL_UP),
-			 __ATOMIC_RELAXED);
 	__atomic_store_n(&ch->state, state, __ATOMIC_RELEASE);
 }
 
@@ -47,7 +45,7 @@ static void channel_went_down(struct io_channel *ch)
 
 	if (ch->proven || now_ns - ch->up_ns > UP_LONG_NS) {
 		ch->backoff = (struct link_backoff){0};
-		ch->down_ns = now_ns;
+		__atomic_store_n(&ch->down_ns, now_ns, __ATOMIC_RELAXED);
 	} else {
 		link_backoff_failed(&ch->backoff);
 	}
@@ -104,7 +102,7 @@ static void channel_unpost(struct io_channel *ch)
 				channel_repeat_elsewhere(ch, posted->op, piece);
 				continue;
 			}
-			io_part_of(piece)->unfenced = posted->op == GN_IO_WRITE;
+			io_part_of(piece)->unfenced = true;
 			io_list_add(&ch->repeat[posted->op], piece);
 			counter_add(&ch->poller->stats.repeated, 1);
 		}
@@ -116,12 +114,17 @@ static void channel_unpost(struct io_channel *ch)
 	ch->poller->freed = true;
 }
 
+static void list_set_fenced(struct io_list *list)
+{
+	for (struct io_piece *piece = list->first; piece; piece = piece->next)
+		io_part_of(piece)->unfenced = false;
+}
+
 /* After the fence: waiting pieces again, before those that came later. */
 static void channel_repeat(struct io_channel *ch)
 {
 	for (unsigned op = 0; op < GN_IO_OPS; op++) {
-		for (struct io_piece *piece = ch->repeat[op].first; piece; piece = piece->next)
-			io_part_of(piece)->unfenced = false;
+		list_set_fenced(&ch->repeat[op]);
 		io_list_put_back(&ch->waiting[op], &ch->repeat[op]);
 	}
 }
@@ -196,6 +199,7 @@ static void channel_connect(struct io_channel *ch)
 {
 	struct gn_io *io = ch->poller->io;
 	struct gn_io_target *target = ch->target;
+	const uint32_t first = __atomic_load_n(&target->first_generation, __ATOMIC_RELAXED);
 	struct io_attach attach = target->attach;
 	struct gn_qp_opts opts = {.size = sizeof(opts),
 				  .type = GN_QP_RC,
@@ -213,6 +217,8 @@ static void channel_connect(struct io_channel *ch)
 	int rc;
 
 	attach.channel = ch->index;
+	if (ch->generation < first)
+		ch->generation = first;
 	attach.generation = ch->generation++;
 	rc = gn_qp_create(io->pd, &opts, &ch->qp);
 	if (!rc) {
@@ -225,19 +231,50 @@ static void channel_connect(struct io_channel *ch)
 		channel_retry_later(ch, rc);
 }
 
-static void channel_lose(struct io_channel *ch, int why)
+void io_target_lose(struct gn_io_target *target, int error, const char *why, bool log)
 {
-	struct gn_io_target *target = ch->target;
+	const struct gn_io *io = target->io;
 	int none = 0;
 
-	if (__atomic_compare_exchange_n(&target->lost, &none, why, false, __ATOMIC_SEQ_CST,
-					__ATOMIC_RELAXED))
-		gn_log(GN_LOG_WARN, "io: the memory at %s is lost: %s", target->addr,
-		       gn_strerror(why));
-	/* The other channels learn of it when they are advanced. */
-	for (unsigned i = 0; i < target->n_channels; i++)
-		if (target->channels[i].poller)
-			io_poller_due(target->channels[i].poller, GN_NO_WAIT);
+	__atomic_store_n(&target->why_lost, why, __ATOMIC_RELAXED);
+	if (!__atomic_compare_exchange_n(&target->lost, &none, error, false, __ATOMIC_SEQ_CST,
+					 __ATOMIC_RELAXED))
+		return;
+	if (log)
+		gn_log(GN_LOG_WARN, "io: the memory at %s is lost: %s", target->addr, why);
+	/*
+	 * The channels learn of it when they are advanced. This thread does not hold the locks of
+	 * all their pollers, and the target may just be adding channels: wakes all pollers.
+	 */
+	for (uint32_t i = 0; i < __atomic_load_n(&io->n_pollers, __ATOMIC_ACQUIRE); i++)
+		gn_chan_wake(io->pollers[i]->chan);
+}
+
+static void channel_lose(struct io_channel *ch, int error, const char *why)
+{
+	io_poller_due(ch->poller, GN_NO_WAIT);
+	/* gn_io_target_open() returns it if the channel never was up. */
+	io_target_lose(ch->target, error, why, ch->was_up);
+}
+
+/*
+ * The donor has accepted generation last of this token. Whether the next attempt begins above it: a
+ * share that is being opened is taken over from its earlier clients, once; all channels begin in
+ * the same epoch.
+ */
+static bool channel_take_over(struct io_channel *ch, uint32_t last)
+{
+	struct gn_io_target *target = ch->target;
+	const uint32_t epoch = last >> IO_EPOCH_SHIFT;
+	uint32_t first = 0;
+
+	if (!__atomic_load_n(&target->takes_over, __ATOMIC_RELAXED) || epoch == IO_EPOCH_MAX)
+		return false;
+	__atomic_compare_exchange_n(&target->first_generation, &first,
+				    (epoch + 1) << IO_EPOCH_SHIFT, false, __ATOMIC_RELAXED,
+				    __ATOMIC_RELAXED);
+	/* If another channel was first: did this attempt begin there already? */
+	return !first || ch->generation <= first;
 }
 
 /* The donor's answer. 0: the channel may be used. */
@@ -256,13 +293,18 @@ static int channel_reply(struct io_channel *ch, const struct gn_event *event)
 	case IO_ATTACH_OK:
 		break;
 	case IO_ATTACH_BAD_TOKEN:
-		channel_lose(ch, -EACCES);
+		channel_lose(ch, -EACCES, "the donor has ended the session or the share");
 		return -EACCES;
 	case IO_ATTACH_OTHER_INCARNATION:
-		channel_lose(ch, -ESTALE);
+		channel_lose(ch, -ESTALE, LOST_RESTARTED);
 		return -ESTALE;
-	case IO_ATTACH_OLD_GENERATION: /* somebody else has resumed the session */
-		channel_lose(ch, -ESTALE);
+	case IO_ATTACH_OLD_GENERATION:
+		if (channel_take_over(ch, reply.generation))
+			return -EAGAIN;
+		channel_lose(ch, -ESTALE,
+			     target->attach.kind == IO_ATTACH_SHARE ?
+				     "another client has opened the token" :
+				     "another client has resumed the session");
 		return -ESTALE;
 	case IO_ATTACH_BUSY:
 		return -EAGAIN;
@@ -272,7 +314,7 @@ static int channel_reply(struct io_channel *ch, const struct gn_event *event)
 	if (event->type != GN_EVENT_ESTABLISHED)
 		return -EPROTO;
 	if (target->attach.incarnation && reply.incarnation != target->attach.incarnation) {
-		channel_lose(ch, -ESTALE);
+		channel_lose(ch, -ESTALE, LOST_RESTARTED);
 		return -ESTALE;
 	}
 	if (target->attach.kind != IO_ATTACH_SHARE)
@@ -284,7 +326,7 @@ static int channel_reply(struct io_channel *ch, const struct gn_event *event)
 		       (reply.rights & IO_RIGHT_WRITE ? GN_REMOTE_WRITE : 0u);
 	/* The range never changes; target.c compares those of the channels. */
 	if (ch->was_up && !io_range_equal(&ch->shared, &range)) {
-		channel_lose(ch, -ESTALE);
+		channel_lose(ch, -ESTALE, "the donor answered with another range");
 		return -ESTALE;
 	}
 	if (!ch->was_up)
@@ -347,14 +389,15 @@ void io_channel_advance(struct io_channel *ch, uint64_t now_ns, struct gn_io_que
 		io_channel_fail(ch);
 	if (ch->state == IO_CHANNEL_BROKEN) {
 		channel_unpost(ch);
-		/* Their deadlines count again, and those that were cancelled end. */
-		io_channel_purge(ch, now_ns, self);
 		if (gn_qp_destroy_try(ch->qp) == -EAGAIN) {
 			io_poller_due(ch->poller, now_ns + 1000000);
 		} else {
 			ch->qp = NULL;
 			channel_set_state(ch, IO_CHANNEL_IDLE);
+			list_set_fenced(&ch->repeat[GN_IO_READ]);
 		}
+		/* Deadlines of READs count again, and those that were cancelled end. */
+		io_channel_purge(ch, now_ns, self);
 	}
 	if (ch->state == IO_CHANNEL_IDLE && lost)
 		channel_set_state(ch, IO_CHANNEL_LOST);
@@ -362,7 +405,7 @@ void io_channel_advance(struct io_channel *ch, uint64_t now_ns, struct gn_io_que
 		channel_purge(ch, now_ns, -ESTALE, self);
 	if (ch->state == IO_CHANNEL_IDLE &&
 	    now_ns > ch->down_ns + ch->poller->io->opts.lost_us * 1000ull) {
-		channel_lose(ch, -ESTALE);
+		channel_lose(ch, -ESTALE, "it could not be reached for too long");
 		io_poller_due(ch->poller, GN_NO_WAIT);
 	} else if (ch->state == IO_CHANNEL_IDLE && now_ns >= ch->backoff.at_ns) {
 		channel_connect(ch);

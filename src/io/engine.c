@@ -63,6 +63,7 @@ int gn_io_create(struct gn_fabric *fabric, const struct gn_io_opts *given, struc
 	if (!io)
 		return gn_fail(-ENOMEM, "gn_io_create(): " NO_MEMORY);
 	io->fabric = fabric;
+	io->creator = gn_thread_id();
 	io->attr = attr;
 	io->opts = opts;
 	io->max_sge = attr.max_sge < GN_IO_SGE_MAX ? attr.max_sge : GN_IO_SGE_MAX;
@@ -86,8 +87,13 @@ int gn_io_create(struct gn_fabric *fabric, const struct gn_io_opts *given, struc
 
 int gn_io_destroy(struct gn_io *io)
 {
+	int rc;
+
 	if (!io)
 		return 0;
+	rc = io_check(io, "gn_io_destroy()");
+	if (rc)
+		return rc;
 	if (io->n_targets || io->n_mems || io->n_queues > (io->service ? 1 : 0))
 		return gn_fail(-EBUSY,
 			       "gn_io_destroy(): the engine has %u targets, %u mems and %u "
@@ -137,6 +143,9 @@ int gn_io_query(const struct gn_io *io, struct gn_io_stats *out)
 		stats.window[op] = counter_read(&io->window[op].limit);
 	}
 	stats.wakeups = counter_read(&io->wakeups);
-	stats.copy_below = io->copy_below;
+	stats.copy_below = __atomic_load_n(&io->copy_below, __ATOMIC_RELAXED);
+	stats.targets = __atomic_load_n(&io->n_targets, __ATOMIC_RELAXED);
+	stats.mems = __atomic_load_n(&io->n_mems, __ATOMIC_RELAXED);
+	stats.queues = __atomic_load_n(&io->n_queues, __ATOMIC_RELAXED);
 	return SIZED_WRITE(out, &stats, "gn_io_stats");
 }

@@ -26,6 +26,7 @@
 #include "base/counter.h"
 #include "base/fail.h"
 #include "base/mutant.h"
+#include "base/owner.h"
 #include "base/source.h"
 #include "base/ticks.h"
 #include "gannet/exec.h"
@@ -41,9 +42,11 @@
 #define IO_POLL_WCS	     32u
 #define IO_QUEUE_DEPTH_MAX   65536u
 #define IO_CHANNEL_DEPTH_MAX 4096u
+#define IO_LOCKED_NAP_US     20u     /* of a waiter, while another thread holds a poller's lock */
 #define IO_SERVICE_LOOK_US   100000u /* the service thread wakes at least so often */
 #define IO_SERVICE_WAKES     64u
 #define IO_SIGNAL_EVERY	     16u  /* work requests */
+#define IO_PROMPT_SKIP	     255u /* posts without a poll, after one that was not yet executed */
 #define IO_MAINTAIN_POLLS    256u /* between two maintenances, if all polls find something */
 #define IO_MAINTAIN_TICKS    (4 * EXEC_TICKS_SHORT) /* … and if polls find nothing */
 
@@ -51,23 +54,30 @@
 struct io_part {
 	struct io_piece piece;
 	struct gn_io_req *req;
-	bool unfenced; /* a WRITE of a broken connection may still land: the request must not end */
+	bool unfenced; /* a broken qp may still access its bytes: the request must not end */
 };
 
-/* The private part of a struct gn_io_req. */
+/*
+ * The private part of a struct gn_io_req. Large copies evict it from the caches again and again: a
+ * request in one stripe uses the public line and two of these.
+ */
 struct io_req {
-	struct io_part part[2];
 	struct gn_io_queue *queue; /* NULL: not under way */
 	struct gn_io_req *next;	   /* in a list of ended requests */
 	uint8_t *buffer;	   /* of the staging area; NULL: none */
-	struct gn_io_mem *dyn;	   /* registered for this request */
+	struct gn_mem *dyn;	   /* registered for this request; NULL: not */
+	struct gn_mr *dyn_mr;
 	uint32_t len_bytes;
 	uint32_t lkey;	      /* of buffer, of dyn, or of the only SGE */
 	uint32_t pieces_left; /* atomic */
-	bool cancelled;	      /* atomic */
 	int status;	      /* atomic: of the pieces that ended */
+	bool cancelled;	      /* atomic */
+	struct io_part part[2];
 };
 
+static_assert(offsetof(struct gn_io_req, opaque) == GN_CACHELINE &&
+		      offsetof(struct io_req, part) == GN_CACHELINE,
+	      "a request uses more cache lines");
 static_assert(sizeof(struct io_req) <= sizeof(((struct gn_io_req *)0)->opaque),
 	      "struct gn_io_req has no space for its private part");
 
@@ -149,7 +159,7 @@ struct io_channel {
 	enum gn_io_op first;	   /* which operation has the first choice of the send queue */
 	struct gn_io_range shared; /* IO_ATTACH_SHARE: as the donor described it */
 	uint64_t deadline_ns;	   /* none of the waiting requests is due before */
-	uint64_t down_ns;	   /* since when nothing is known to reach the target */
+	uint64_t down_ns; /* atomic: since when nothing is known to reach the target */
 	uint64_t up_ns;		   /* since when it is UP */
 	struct link_backoff backoff;
 };
@@ -158,6 +168,17 @@ struct io_poller_stats {
 	uint64_t requests[GN_IO_OPS], bytes[GN_IO_OPS];
 	uint64_t failed, wrs, doorbells, merged, waited, repeated, reconnects;
 	uint64_t polls, polls_empty, arms, events;
+};
+
+/*
+ * What a leader needs while it posts or polls. A part of its queue and not of the poller: the same
+ * lines serve all channels, and stay in the cache of the thread.
+ */
+struct io_scratch {
+	struct io_plan plan;
+	struct gn_wr wrs[IO_PLAN_WRS];
+	struct gn_sge sges[IO_CHAIN_SGES];
+	struct gn_wc wcs[IO_POLL_WCS];
 };
 
 struct io_poller {
@@ -175,13 +196,10 @@ struct io_poller {
 	bool broken;	  /* a channel is BROKEN, or LOST and has requests */
 	bool freed;	  /* bytes of a window, or a claim to it: others may be waiting */
 	unsigned polls;	  /* since the last maintenance */
-	uint32_t n_up;	  /* atomic for readers without the lock: channels that are UP */
 	uint64_t due_ns;  /* atomic: a maintenance is needed then */
+	uint32_t prompt_skip; /* posts until io_poller_post_channel() polls again */
 	struct io_poller_stats stats;
-	struct io_plan plan;
-	struct gn_wr wrs[IO_PLAN_WRS];
-	struct gn_sge sges[IO_CHAIN_SGES];
-	struct gn_wc wcs[IO_POLL_WCS];
+	struct io_scratch scratch; /* of threads without a queue */
 };
 
 struct gn_io_target {
@@ -189,8 +207,11 @@ struct gn_io_target {
 	char *addr;
 	struct io_attach attach; /* without channel and generation */
 	uint32_t timeout_us;
-	int lost;    /* atomic: 0, or why it is lost; its requests end with -ESTALE */
-	int refused; /* atomic: why the last attempt failed */
+	int lost; /* atomic: 0, or the error of gn_io_target_open(); requests end with -ESTALE */
+	const char *why_lost; /* … in words; atomic, set before lost */
+	int refused;	      /* atomic: why the last attempt failed */
+	bool takes_over; /* atomic: a share is being opened, and may be taken from others */
+	uint32_t first_generation; /* atomic: lower ones are refused */
 	unsigned n_regions, n_channels;
 	struct io_channel *channels; /* n_channels of them */
 };
@@ -272,12 +293,13 @@ struct io_staging_class {
 
 struct gn_io {
 	struct gn_fabric *fabric;
+	uint64_t creator; /* gn_thread_id(): is this a forked child? */
 	struct gn_attr attr;
 	struct gn_io_opts opts;
 	struct gn_ctx *ctx;
 	struct gn_pd *pd;
 	uint32_t max_sge;
-	uint64_t copy_below; /* shorter buffers are copied, others registered */
+	uint64_t copy_below; /* atomic: shorter buffers are copied, others registered */
 	struct io_window window[GN_IO_OPS];
 	struct io_auto adapt[GN_IO_OPS];
 	uint32_t auto_lock; /* atomic: a try-lock of adapt */
@@ -297,6 +319,7 @@ struct gn_io {
 
 struct gn_io_queue {
 	struct gn_io *io;
+	uint64_t owner;			     /* gn_thread_id() of the last thread that used it */
 	struct gn_queue *ended;		     /* requests that other threads ended */
 	struct gn_io_req *mine, **mine_last; /* … and this thread */
 	uint32_t depth, under_way;
@@ -306,7 +329,19 @@ struct gn_io_queue {
 	unsigned reaping; /* calls of queue_reap() that may be inside a done */
 	bool service;	  /* of the service thread, which looks after all pollers */
 	bool has_source;  /* gn_io_queue_source() was called: all that ends must wake it */
+	struct io_scratch scratch;
 };
+
+static inline struct io_scratch *io_scratch_of(struct io_poller *poller, struct gn_io_queue *self)
+{
+	return self ? &self->scratch : &poller->scratch;
+}
+
+/* -EPERM in a forked child. */
+static inline int io_check(const struct gn_io *io, const char *call)
+{
+	return exec_inherited(io->creator) ? exec_not_owner(io->creator, call) : 0;
+}
 
 /* ---- poller.c: the lock, completions, events ---- */
 
@@ -338,10 +373,16 @@ static inline bool io_poller_try_or_notify(struct io_poller *poller)
  * channels post that it held back. self: the caller's queue, or NULL.
  */
 void io_poller_leave(struct io_poller *poller, struct gn_io_queue *self);
-/* For set-up and teardown: waits for the lock, yielding. */
+/* For set-up and teardown: waits for the lock. */
 void io_poller_lock(struct io_poller *poller);
 /* The lock is held: takes incoming requests, posts what it can. */
 void io_poller_post(struct io_poller *poller, struct gn_io_queue *self);
+/*
+ * The lock is held: posts the incoming requests of one channel. If the provider executes requests
+ * during the post, takes their completions, too.
+ */
+void io_poller_post_channel(struct io_poller *poller, struct io_channel *ch,
+			    struct gn_io_queue *self);
 /* The lock is held: polls up to batch completions, and posts what became possible. */
 uint32_t io_poller_poll(struct io_poller *poller, uint32_t batch, struct gn_io_queue *self);
 /* The lock is held: events, connections, deadlines. */
@@ -365,6 +406,11 @@ void io_channel_collect(struct io_channel *ch);
 /* The lock is held: posts waiting pieces of an UP channel. */
 void io_channel_post(struct io_channel *ch, struct gn_io_queue *self);
 
+/* ---- target.c ---- */
+
+/* -ESTALE, with the reason as text. */
+int io_target_lost(const struct gn_io_target *target);
+
 /* ---- channel.c: connections ---- */
 
 void io_channel_init(struct io_channel *ch, struct gn_io_target *target, uint32_t index);
@@ -379,9 +425,21 @@ void io_channel_purge(struct io_channel *ch, uint64_t now_ns, struct gn_io_queue
 /* Gives up the claims to windows of requests that the channel does not have any more. */
 void io_channel_drop_claims(struct io_channel *ch);
 bool io_channel_busy(struct io_channel *ch);
+/* why: a text that stays. The channels notice it when they are advanced. */
+void io_target_lose(struct gn_io_target *target, int error, const char *why, bool log);
 void io_channel_close(struct io_channel *ch);
 
 /* ---- queue.c ---- */
+
+/* An idle queue becomes the caller's. -EPERM: another thread's, or a forked child. */
+int io_queue_adopt(struct gn_io_queue *queue, const char *call);
+
+static inline int io_queue_check(struct gn_io_queue *queue, const char *call)
+{
+	if (unlikely(!queue))
+		return gn_fail(-EINVAL, "%s: queue is NULL", call);
+	return exec_is_owner(queue->owner) ? 0 : io_queue_adopt(queue, call);
+}
 
 /* A piece ended. Any thread; self: its queue, or NULL. */
 void io_piece_end(struct io_poller *poller, struct io_piece *piece, int status,

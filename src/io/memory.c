@@ -94,6 +94,30 @@ static int staging_init(struct gn_io *io)
 
 /* ---- registration ---- */
 
+static int buffer_register(struct gn_io *io, void *addr, size_t length, struct gn_mem **mem,
+			   struct gn_mr **mr)
+{
+	int rc = gn_mem_wrap(io->fabric, addr, length, mem);
+
+	if (rc)
+		return rc;
+	rc = gn_mr_register(io->pd, *mem, 0, length, GN_LOCAL_WRITE, mr);
+	if (rc) {
+		gn_mem_free(*mem);
+		*mem = NULL;
+	}
+	return rc;
+}
+
+static int buffer_deregister(struct gn_mem *mem, struct gn_mr *mr)
+{
+	const int rc = gn_mr_deregister(mr);
+
+	if (!rc)
+		gn_mem_free(mem);
+	return rc;
+}
+
 int gn_io_mem_register(struct gn_io *io, void *addr, size_t length, struct gn_io_mem **out)
 {
 	struct gn_io_mem *mem;
@@ -102,15 +126,17 @@ int gn_io_mem_register(struct gn_io *io, void *addr, size_t length, struct gn_io
 	if (!io || !addr || !length || !out)
 		return gn_fail(-EINVAL,
 			       "gn_io_mem_register(): io, addr or out is NULL, or length is 0");
+	rc = io_check(io, "gn_io_mem_register()");
+	if (rc)
+		return rc;
 	mem = gn_alloc(sizeof(*mem), 0);
 	if (!mem)
 		return gn_fail(-ENOMEM, "gn_io_mem_register(): " NO_MEMORY);
-	rc = gn_mem_wrap(io->fabric, addr, length, &mem->mem);
-	if (rc)
-		goto free_mem;
-	rc = gn_mr_register(io->pd, mem->mem, 0, length, GN_LOCAL_WRITE, &mem->mr);
-	if (rc)
-		goto unwrap;
+	rc = buffer_register(io, addr, length, &mem->mem, &mem->mr);
+	if (rc) {
+		gn_free(mem);
+		return rc;
+	}
 	mem->io = io;
 	mem->addr = addr;
 	mem->length = length;
@@ -118,12 +144,6 @@ int gn_io_mem_register(struct gn_io *io, void *addr, size_t length, struct gn_io
 	__atomic_fetch_add(&io->n_mems, 1, __ATOMIC_RELAXED);
 	*out = mem;
 	return 0;
-
-unwrap:
-	gn_mem_free(mem->mem);
-free_mem:
-	gn_free(mem);
-	return rc;
 }
 
 int gn_io_mem_deregister(struct gn_io_mem *mem)
@@ -132,12 +152,14 @@ int gn_io_mem_deregister(struct gn_io_mem *mem)
 
 	if (!mem)
 		return 0;
-	if (__atomic_load_n(&mem->refs, __ATOMIC_ACQUIRE))
-		return gn_fail(-EBUSY, "gn_io_mem_deregister(): requests refer to it");
-	rc = gn_mr_deregister(mem->mr);
+	rc = io_check(mem->io, "gn_io_mem_deregister()");
 	if (rc)
 		return rc;
-	gn_mem_free(mem->mem);
+	if (__atomic_load_n(&mem->refs, __ATOMIC_ACQUIRE))
+		return gn_fail(-EBUSY, "gn_io_mem_deregister(): requests refer to it");
+	rc = buffer_deregister(mem->mem, mem->mr);
+	if (rc)
+		return rc;
 	__atomic_fetch_sub(&mem->io->n_mems, 1, __ATOMIC_RELAXED);
 	gn_free(mem);
 	return 0;
@@ -167,6 +189,26 @@ static bool req_is_registered(const struct gn_io_req *req)
 	return true;
 }
 
+/*
+ * Registers the only buffer of a request. If that fails and the engine may choose, it copies from
+ * now on: the device has no keys left, or the process may not lock more memory.
+ */
+static int req_register(struct gn_io *io, const struct gn_io_req *req)
+{
+	struct io_req *r = io_req_of((struct gn_io_req *)(uintptr_t)req);
+	int rc = buffer_register(io, req->sge->addr, req->sge->len_bytes, &r->dyn, &r->dyn_mr);
+
+	if (!rc) {
+		r->lkey = gn_mr_lkey(r->dyn_mr);
+	} else if (rc != -EFAULT && io->opts.mr == GN_IO_MR_AUTO) {
+		__atomic_store_n(&io->copy_below, UINT64_MAX, __ATOMIC_RELAXED);
+		gn_log(GN_LOG_WARN,
+		       "io: a buffer cannot be registered: buffers are copied from now on");
+		rc = 0;
+	}
+	return rc;
+}
+
 int io_memory_prepare(struct gn_io *io, struct gn_io_req *req)
 {
 	struct io_req *r = io_req_of(req);
@@ -179,11 +221,11 @@ int io_memory_prepare(struct gn_io *io, struct gn_io_req *req)
 		return 0;
 	}
 	/* A request of several buffers is copied: registering each costs more than one copy. */
-	if (req->n_sge == 1 && r->len_bytes >= io->copy_below) {
-		rc = gn_io_mem_register(io, req->sge->addr, req->sge->len_bytes, &r->dyn);
-		if (!rc)
-			r->lkey = r->dyn->lkey;
-		return rc;
+	if (req->n_sge == 1 &&
+	    r->len_bytes >= __atomic_load_n(&io->copy_below, __ATOMIC_RELAXED)) {
+		rc = req_register(io, req);
+		if (rc || r->dyn)
+			return rc;
 	}
 	r->buffer = staging_take(io, r->len_bytes);
 	if (!r->buffer)
@@ -204,7 +246,8 @@ void io_memory_finish(struct gn_io *io, struct gn_io_req *req)
 			req_copy(req, r->buffer, false);
 		staging_put(io, r->buffer);
 	}
-	gn_io_mem_deregister(r->dyn);
+	if (r->dyn)
+		buffer_deregister(r->dyn, r->dyn_mr);
 	r->buffer = NULL;
 	r->dyn = NULL;
 }

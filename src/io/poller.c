@@ -2,6 +2,8 @@
 /* Pollers: the try-lock, completions, events. */
 #include "io/engine.h"
 
+#define LOCK_YIELDS_MAX 16u
+
 /* ---- creation ---- */
 
 static uint32_t poller_cq_depth(const struct gn_io *io)
@@ -107,21 +109,30 @@ void io_poller_remove(struct io_poller *poller, struct io_channel *ch)
 
 /* ---- the lock ---- */
 
+/* If the core is busy, a thread that yields in a loop hardly runs. */
 void io_poller_lock(struct io_poller *poller)
 {
-	while (!io_poller_try(poller))
-		gn_yield();
+	for (unsigned tries = 0; !io_poller_try(poller); tries++)
+		if (tries < LOCK_YIELDS_MAX)
+			gn_yield();
+		else
+			gn_sleep_us(IO_LOCKED_NAP_US);
 }
 
 /* Before unlocking: a thread sleeps, or wants to; an event must wake it. */
 static void poller_arm_for_sleepers(struct io_poller *poller, struct gn_io_queue *self)
 {
-	if (poller->armed)
-		return;
-	io_poller_arm(poller);
-	/* No event comes for completions that were there before: take all of them. */
-	while (io_poller_poll(poller, IO_POLL_WCS, self) == IO_POLL_WCS)
-		;
+	while (!poller->armed) {
+		io_poller_arm(poller);
+		if (!poller->armed)
+			return;
+		/*
+		 * No event comes for completions that were there before: take all of them. A poll
+		 * may also take the next event: then arm again.
+		 */
+		while (io_poller_poll(poller, IO_POLL_WCS, self) == IO_POLL_WCS)
+			;
+	}
 }
 
 /* Returns whether bytes of a window became free while the caller had the lock. */
@@ -171,6 +182,13 @@ void io_poller_arm(struct io_poller *poller)
 
 /* ---- posting ---- */
 
+static void poller_post_waiting(struct io_poller *poller, struct gn_io_queue *self)
+{
+	for (struct io_channel *ch = poller->channels; ch; ch = ch->next)
+		if (ch->waiting[GN_IO_READ].first || ch->waiting[GN_IO_WRITE].first)
+			io_channel_post(ch, self);
+}
+
 void io_poller_post(struct io_poller *poller, struct gn_io_queue *self)
 {
 	const bool purge = __atomic_load_n(&poller->purge, __ATOMIC_RELAXED) &&
@@ -180,9 +198,8 @@ void io_poller_post(struct io_poller *poller, struct gn_io_queue *self)
 		io_channel_collect(ch);
 		if (unlikely(purge))
 			io_channel_purge(ch, gn_now_ns(), self);
-		if (ch->waiting[GN_IO_READ].first || ch->waiting[GN_IO_WRITE].first)
-			io_channel_post(ch, self);
 	}
+	poller_post_waiting(poller, self);
 	if (unlikely(poller->broken))
 		io_poller_maintain(poller, self);
 }
@@ -268,11 +285,13 @@ static void poller_release(struct io_poller *poller, const uint64_t freed[GN_IO_
 	}
 }
 
-uint32_t io_poller_poll(struct io_poller *poller, uint32_t batch, struct gn_io_queue *self)
+/* Polls once. The caller posts what became possible. */
+static uint32_t poller_take_completions(struct io_poller *poller, uint32_t batch,
+					struct gn_io_queue *self)
 {
 	uint64_t freed[GN_IO_OPS] = {0};
-	int n = gn_cq_poll(poller->cq, poller->wcs,
-			   (int)(batch < IO_POLL_WCS ? batch : IO_POLL_WCS));
+	struct gn_wc *wcs = io_scratch_of(poller, self)->wcs;
+	int n = gn_cq_poll(poller->cq, wcs, (int)(batch < IO_POLL_WCS ? batch : IO_POLL_WCS));
 
 	counter_add(&poller->stats.polls, 1);
 	if (n <= 0) {
@@ -280,12 +299,59 @@ uint32_t io_poller_poll(struct io_poller *poller, uint32_t batch, struct gn_io_q
 		return 0;
 	}
 	for (int i = 0; i < n; i++)
-		poller_completion(poller, &poller->wcs[i], freed, self);
+		poller_completion(poller, &wcs[i], freed, self);
 	poller_release(poller, freed, (uint32_t)n);
-	io_poller_post(poller, self);
+	return (uint32_t)n;
+}
+
+static void poller_maintain_if_due(struct io_poller *poller, struct gn_io_queue *self)
+{
 	if (++poller->polls >= IO_MAINTAIN_POLLS)
 		io_poller_maintain(poller, self);
-	return (uint32_t)n;
+}
+
+uint32_t io_poller_poll(struct io_poller *poller, uint32_t batch, struct gn_io_queue *self)
+{
+	const uint32_t n = poller_take_completions(poller, batch, self);
+
+	if (!n)
+		return 0;
+	io_poller_post(poller, self);
+	poller_maintain_if_due(poller, self);
+	return n;
+}
+
+/*
+ * After a post. A provider that executes requests during the post has completed them: taking the
+ * completions now saves a second visit with the lock. Others have not; then the next
+ * IO_PROMPT_SKIP posts do not look.
+ */
+static void poller_poll_prompt(struct io_poller *poller, const struct io_channel *ch,
+			       struct gn_io_queue *self)
+{
+	while (ch->head != ch->tail && !poller->prompt_skip) {
+		const uint64_t tail = ch->tail;
+
+		poller_take_completions(poller, IO_POLL_WCS, self);
+		if (ch->head < tail)
+			poller->prompt_skip = IO_PROMPT_SKIP;
+		/* Not what others bring meanwhile: they can lead as soon as this thread leaves. */
+		poller_post_waiting(poller, self);
+		poller_maintain_if_due(poller, self);
+	}
+	if (poller->prompt_skip)
+		poller->prompt_skip--;
+}
+
+void io_poller_post_channel(struct io_poller *poller, struct io_channel *ch,
+			    struct gn_io_queue *self)
+{
+	io_channel_collect(ch);
+	io_channel_post(ch, self);
+	if (!io_poll_by_event(&self->poll))
+		poller_poll_prompt(poller, ch, self);
+	if (unlikely(poller->broken))
+		io_poller_maintain(poller, self);
 }
 
 /* ---- events and time ---- */
@@ -300,7 +366,8 @@ void io_poller_maintain(struct io_poller *poller, struct gn_io_queue *self)
 	__atomic_store_n(&poller->due_ns, GN_FOREVER, __ATOMIC_RELAXED);
 	while (gn_chan_next(poller->chan, &event) == 0) {
 		counter_add(&poller->stats.events, event.type == GN_EVENT_CQ);
-		if (event.type == GN_EVENT_CQ)
+		/* queue_look_again() raises GN_EVENT_WAKE for completions that raise no event. */
+		if (event.type == GN_EVENT_CQ || event.type == GN_EVENT_WAKE)
 			poller->armed = false;
 		else if (event.qp)
 			io_channel_event(gn_qp_user(event.qp), &event, self);

@@ -53,7 +53,7 @@ static bool channel_plan(struct io_channel *ch, enum gn_io_op op, uint32_t space
 			 struct gn_io_queue *self)
 {
 	struct gn_io *io = ch->poller->io;
-	struct io_plan *plan = &ch->poller->plan;
+	struct io_plan *plan = &io_scratch_of(ch->poller, self)->plan;
 	struct io_list *waiting = &ch->waiting[op];
 	const uint64_t window = __atomic_load_n(&io->window[op].limit, __ATOMIC_RELAXED);
 	const enum gn_io_batching batching = io->opts.batching;
@@ -197,11 +197,10 @@ static bool channel_admit_or_starve(struct io_channel *ch, enum gn_io_op op, uin
 }
 
 /* Admits all of a plan in one step. False: one by one, then. */
-static bool plan_admit(struct io_channel *ch, enum gn_io_op op)
+static bool plan_admit(struct io_channel *ch, enum gn_io_op op, const struct io_plan *plan)
 {
 	const struct gn_io *io = ch->poller->io;
 	struct io_window *window = &ch->poller->io->window[op];
-	const struct io_plan *plan = &ch->poller->plan;
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < plan->n; i++)
@@ -211,9 +210,9 @@ static bool plan_admit(struct io_channel *ch, enum gn_io_op op)
 }
 
 /* Not posted: back to the head of the waiting pieces, from work request i of the plan on. */
-static void plan_put_back(struct io_channel *ch, enum gn_io_op op, uint32_t i)
+static void plan_put_back(struct io_channel *ch, enum gn_io_op op, const struct io_plan *plan,
+			  uint32_t i)
 {
-	struct io_plan *plan = &ch->poller->plan;
 	struct io_list head;
 
 	io_list_init(&head);
@@ -313,11 +312,12 @@ static void wr_fill(struct io_channel *ch, enum gn_io_op op, const struct io_pla
 static bool channel_post_plan(struct io_channel *ch, enum gn_io_op op, struct gn_io_queue *self)
 {
 	struct io_poller *poller = ch->poller;
-	struct io_plan *plan = &poller->plan;
+	struct io_scratch *scratch = io_scratch_of(poller, self);
+	const struct io_plan *plan = &scratch->plan;
 	const enum gn_io_batching batching = poller->io->opts.batching;
 	const bool chain = batching == GN_IO_HYBRID || batching == GN_IO_DOORBELL;
-	const bool all = chain && plan->n > 1 && plan_admit(ch, op);
-	struct gn_sge *at = poller->sges;
+	const bool all = chain && plan->n > 1 && plan_admit(ch, op, plan);
+	struct gn_sge *at = scratch->sges;
 	uint32_t n = 0, i;
 	bool admitted = true;
 
@@ -329,23 +329,23 @@ static bool channel_post_plan(struct io_channel *ch, enum gn_io_op op, struct gn
 		admitted = all || channel_admit_or_starve(ch, op, planned->len_bytes);
 		if (unlikely(!admitted))
 			break;
-		wr_fill(ch, op, planned, &poller->wrs[n], &at, !chain);
+		wr_fill(ch, op, planned, &scratch->wrs[n], &at, !chain);
 		ring_push(ch, op, planned);
 		counter_add(&poller->stats.wrs, 1);
 		n++;
-		if (!chain && unlikely(!channel_doorbell(ch, &poller->wrs[n - 1], 1, self))) {
+		if (!chain && unlikely(!channel_doorbell(ch, &scratch->wrs[n - 1], 1, self))) {
 			i++;
 			admitted = false;
 			break;
 		}
 	}
 	if (unlikely(i < plan->n))
-		plan_put_back(ch, op, i);
+		plan_put_back(ch, op, plan, i);
 	if (!chain || !n)
 		return admitted;
-	poller->wrs[n - 1].flags = GN_SIGNALED;
+	scratch->wrs[n - 1].flags = GN_SIGNALED;
 	ch->unsignaled = 0;
-	return channel_doorbell(ch, poller->wrs, n, self) && admitted;
+	return channel_doorbell(ch, scratch->wrs, n, self) && admitted;
 }
 
 static void channel_post_op(struct io_channel *ch, enum gn_io_op op, struct gn_io_queue *self)

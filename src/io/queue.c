@@ -74,10 +74,12 @@ static void queue_finish(struct gn_io_queue *queue, struct gn_io_req *req,
 	struct io_req *r = io_req_of(req);
 
 	req->status = r->status;
-	if (unlikely(r->buffer || r->dyn))
-		io_memory_finish(queue->io, req);
-	queue_forget_pieces(queue, req);
-	io_refs_count_req(refs, req, -1);
+	if (likely(req->region)) {
+		if (unlikely(r->buffer || r->dyn))
+			io_memory_finish(queue->io, req);
+		queue_forget_pieces(queue, req);
+		io_refs_count_req(refs, req, -1);
+	}
 	r->queue = NULL;
 	queue->under_way--;
 }
@@ -128,63 +130,91 @@ static struct io_poller *pollers_next(const struct gn_io *io, uint64_t *set)
 	return io->pollers[i];
 }
 
-/* One poll of each poller. */
-static uint32_t queue_progress(struct gn_io_queue *queue, uint64_t set)
+/*
+ * Whether a completion may come. For the service thread, which others submit for, also soon: while
+ * there is a connection. The caller has the lock.
+ */
+static bool poller_may_complete(const struct io_poller *poller, bool service)
 {
-	uint32_t found = 0;
-	bool locked = false;
+	for (const struct io_channel *ch = poller->channels; ch; ch = ch->next)
+		if (ch->state == IO_CHANNEL_UP && (service || ch->head != ch->tail))
+			return true;
+	return false;
+}
 
+/*
+ * One poll of each poller. From time to time also looks for events and deadlines: under the same
+ * lock, since threads that poll in step could find it taken whenever they try for that alone.
+ * *posted: whether a completion may come, as far as this thread can see.
+ */
+static uint32_t queue_progress(struct gn_io_queue *queue, uint64_t set, bool *posted)
+{
+	uint64_t ticks = 0;
+	uint32_t found = 0;
+	bool locked = false, all = true, due = false;
+
+	*posted = false;
 	while (set) {
 		struct io_poller *poller = pollers_next(queue->io, &set);
+		uint32_t n;
 
-		if (!io_poller_try(poller))
+		if (!io_poller_try(poller)) {
+			*posted = true;
+			all = false;
 			continue;
+		}
 		locked = true;
 		io_poller_post(poller, queue);
-		found += io_poller_poll(poller, queue->poll.batch, queue);
+		n = io_poller_poll(poller, queue->poll.batch, queue);
+		if (!n) {
+			*posted |= poller_may_complete(poller, queue->service);
+			ticks = ticks ? ticks : exec_ticks();
+			due = ticks - queue->maintained_ticks >= IO_MAINTAIN_TICKS;
+		}
+		if (unlikely(due))
+			io_poller_maintain(poller, queue);
 		io_poller_leave(poller, queue);
+		found += n;
 	}
+	if (unlikely(due && all))
+		queue->maintained_ticks = ticks;
 	if (!locked)
 		gn_yield(); /* other threads poll, or were preempted while they did */
 	return found;
 }
 
-static void queue_maintain(struct gn_io_queue *queue, uint64_t set)
+/* Returns whether it did so for all pollers: other threads may hold their locks. */
+static bool queue_maintain(struct gn_io_queue *queue, uint64_t set)
 {
+	bool all = true;
+
 	while (set) {
 		struct io_poller *poller = pollers_next(queue->io, &set);
 
-		if (!io_poller_try(poller))
+		if (!io_poller_try(poller)) {
+			all = false;
 			continue;
+		}
 		io_poller_maintain(poller, queue);
 		io_poller_leave(poller, queue);
 	}
-}
-
-/* After an empty poll: is it time for events and deadlines? */
-static void queue_maintain_if_due(struct gn_io_queue *queue, uint64_t set)
-{
-	const uint64_t ticks = exec_ticks();
-
-	if (likely(ticks - queue->maintained_ticks < IO_MAINTAIN_TICKS))
-		return;
-	queue->maintained_ticks = ticks;
-	queue_maintain(queue, set);
+	return all;
 }
 
 int gn_io_poll(struct gn_io_queue *queue, struct gn_io_req **reqs, unsigned n)
 {
 	uint64_t set;
 	unsigned got;
+	bool posted;
+	const int rc = io_queue_check(queue, "gn_io_poll()");
 
-	if (!queue)
-		return gn_fail(-EINVAL, "gn_io_poll(): queue is NULL");
+	if (unlikely(rc))
+		return rc;
 	got = queue_reap(queue, reqs, n);
 	if (got || !queue->under_way)
 		return (int)got;
 	set = queue_pollers(queue);
-	if (!queue_progress(queue, set))
-		queue_maintain_if_due(queue, set);
+	queue_progress(queue, set, &posted);
 	return (int)queue_reap(queue, reqs, n);
 }
 
@@ -219,7 +249,8 @@ static uint32_t queue_arm(struct gn_io_queue *queue, uint64_t set)
 		__atomic_fetch_add(&poller->sleepers, 1, __ATOMIC_SEQ_CST);
 		if (!io_poller_try_or_notify(poller))
 			continue;
-		io_poller_arm(poller);
+		if (!poller->armed)
+			io_poller_arm(poller);
 		io_poller_post(poller, queue);
 		found += queue_look_again(queue, poller);
 		io_poller_leave(poller, queue);
@@ -254,34 +285,25 @@ static int queue_sleep(struct gn_io_queue *queue, uint64_t set, uint64_t deadlin
 	return rc >= 0 || (rc == -ETIMEDOUT && due_ns < deadline_ns) ? 0 : rc;
 }
 
-/* Without a connection there is nothing to poll. */
-static bool pollers_have_connection(const struct gn_io *io, uint64_t set)
-{
-	while (set)
-		if (__atomic_load_n(&pollers_next(io, &set)->n_up, __ATOMIC_RELAXED))
-			return true;
-	return false;
-}
-
 /* One step of waiting: 0, -ETIMEDOUT or -EINTR. */
 static int queue_wait_step(struct gn_io_queue *queue, enum io_poll_step *step, uint64_t deadline_ns)
 {
 	const uint64_t set = queue_pollers(queue);
 	struct gn_io_req **const last = queue->mine_last;
 	uint32_t found;
+	bool posted;
 	int rc = 0;
 
 	if (*step == IO_POLL_AGAIN) {
-		found = queue_progress(queue, set);
-		if (!found) {
-			queue_maintain_if_due(queue, set);
+		found = queue_progress(queue, set, &posted);
+		if (!found)
 			cpu_relax();
-			if (unlikely(gn_now_ns() >= deadline_ns))
-				rc = -ETIMEDOUT;
-		}
+		/* Also if it found something: that may be of other queues, again and again. */
+		if (queue->mine_last == last && unlikely(gn_now_ns() >= deadline_ns))
+			rc = -ETIMEDOUT;
 		*step = io_poll_next(&queue->poll, found);
-		/* Without a connection there is nothing to poll: sleep until an event. */
-		if (!found && *step == IO_POLL_AGAIN && !pollers_have_connection(queue->io, set))
+		/* All requests wait for a connection or a window: sleep until an event. */
+		if (!found && *step == IO_POLL_AGAIN && !posted)
 			*step = io_poll_arm(&queue->poll);
 		return rc;
 	}
@@ -294,7 +316,12 @@ static int queue_wait_step(struct gn_io_queue *queue, enum io_poll_step *step, u
 	}
 	for (uint64_t left = set; left;)
 		__atomic_fetch_sub(&pollers_next(queue->io, &left)->sleepers, 1, __ATOMIC_RELAXED);
-	queue_maintain(queue, set);
+	/*
+	 * The event of a poller that was not maintained is still there, and would end the next
+	 * sleep at once. If this thread has preempted the holder of the lock, let that run.
+	 */
+	if (!queue_maintain(queue, set))
+		gn_sleep_us(IO_LOCKED_NAP_US);
 	return rc;
 }
 
@@ -302,10 +329,10 @@ int gn_io_wait(struct gn_io_queue *queue, struct gn_io_req **reqs, unsigned n, u
 {
 	enum io_poll_step step = IO_POLL_AGAIN;
 	unsigned got;
-	int rc = 0;
+	int rc = io_queue_check(queue, "gn_io_wait()");
 
-	if (!queue)
-		return gn_fail(-EINVAL, "gn_io_wait(): queue is NULL");
+	if (rc)
+		return rc;
 	if (!n)
 		return gn_fail(-EINVAL, "gn_io_wait(): n is 0");
 	if (!deadline_ns)
@@ -346,6 +373,23 @@ static void queue_wake_source(struct gn_io_queue *queue)
 		gn_queue_push(queue->ended, queue_take(queue));
 }
 
+/* The status of a request, as an error with a text. */
+static no_inline int req_failed(const struct gn_io_req *req)
+{
+	switch (req->status) {
+	case -ESTALE:
+		return io_target_lost(req->region->target);
+	case -ETIMEDOUT:
+		return gn_fail_text(-ETIMEDOUT, "gn_io_run(): the deadline passed");
+	case -EACCES:
+		return gn_fail(-EACCES,
+			       "gn_io_run(): %s has taken the range back, or never granted it",
+			       req->region->target->addr);
+	default:
+		return gn_fail(req->status, "gn_io_run(): %s", gn_strerror(req->status));
+	}
+}
+
 int gn_io_run(struct gn_io_queue *queue, struct gn_io_req *req)
 {
 	enum io_poll_step step = IO_POLL_AGAIN;
@@ -360,10 +404,50 @@ int gn_io_run(struct gn_io_queue *queue, struct gn_io_req *req)
 	queue_finish(queue, req, &refs);
 	io_refs_apply_all(&refs, -1);
 	queue_wake_source(queue);
-	return req->status;
+	return likely(!req->status) ? 0 : req_failed(req);
+}
+
+/* ---- requests that other threads end ---- */
+
+int gn_io_expect(struct gn_io_queue *queue, struct gn_io_req *req)
+{
+	int rc = io_queue_check(queue, "gn_io_expect()");
+	struct io_req *r;
+
+	if (rc)
+		return rc;
+	if (!req)
+		return gn_fail(-EINVAL, "gn_io_expect(): req is NULL");
+	r = io_req_of(req);
+	if (r->queue)
+		return gn_fail(-EBUSY, "gn_io_expect(): the request is under way");
+	if (queue->under_way == queue->depth)
+		return gn_fail_text(-EAGAIN, "gn_io_expect(): the queue has depth requests under "
+					     "way: poll first");
+	req->region = NULL;
+	r->queue = queue;
+	queue->under_way++;
+	return 0;
+}
+
+int gn_io_end(struct gn_io_req *req, int status)
+{
+	if (!req || !io_req_of(req)->queue || req->region)
+		return gn_fail(-EINVAL, "gn_io_end(): not a request of gn_io_expect()");
+	io_req_of(req)->status = status;
+	/* The queue has space for all requests that may be under way. */
+	return gn_queue_push(io_req_of(req)->queue->ended, req);
 }
 
 /* ---- creation ---- */
+
+int io_queue_adopt(struct gn_io_queue *queue, const char *call)
+{
+	if (exec_inherited(queue->owner) || queue->under_way)
+		return exec_not_owner(queue->owner, call);
+	queue->owner = gn_thread_id();
+	return 0;
+}
 
 int gn_io_queue_create(struct gn_io *io, uint32_t depth, struct gn_io_queue **out)
 {
@@ -373,6 +457,9 @@ int gn_io_queue_create(struct gn_io *io, uint32_t depth, struct gn_io_queue **ou
 	if (!io || !out || !depth || depth > IO_QUEUE_DEPTH_MAX)
 		return gn_fail(-EINVAL, "gn_io_queue_create(): depth is 1 to %u",
 			       IO_QUEUE_DEPTH_MAX);
+	rc = io_check(io, "gn_io_queue_create()");
+	if (rc)
+		return rc;
 	queue = gn_alloc(sizeof(*queue), _Alignof(struct gn_io_queue));
 	if (!queue)
 		return gn_fail(-ENOMEM, "gn_io_queue_create(): " NO_MEMORY);
@@ -382,6 +469,7 @@ int gn_io_queue_create(struct gn_io *io, uint32_t depth, struct gn_io_queue **ou
 		return rc;
 	}
 	queue->io = io;
+	queue->owner = gn_thread_id();
 	queue->depth = depth;
 	queue->mine_last = &queue->mine;
 	io_poll_init(&queue->poll, (enum io_poll_mode)io->opts.polling, io->opts.max_retry,
@@ -393,8 +481,13 @@ int gn_io_queue_create(struct gn_io *io, uint32_t depth, struct gn_io_queue **ou
 
 int gn_io_queue_destroy(struct gn_io_queue *queue)
 {
+	int rc;
+
 	if (!queue)
 		return 0;
+	rc = io_check(queue->io, "gn_io_queue_destroy()");
+	if (rc)
+		return rc;
 	if (queue->under_way)
 		return gn_fail(-EBUSY, "gn_io_queue_destroy(): %u requests are under way",
 			       queue->under_way);
@@ -460,10 +553,13 @@ void io_service_stop(struct gn_io *io)
 
 int gn_io_queue_source(struct gn_io_queue *queue, struct gn_source **out)
 {
-	int rc = 0;
+	int rc;
 
 	if (!queue || !out)
 		return gn_fail(-EINVAL, "gn_io_queue_source(): queue or out is NULL");
+	rc = io_check(queue->io, "gn_io_queue_source()");
+	if (rc)
+		return rc;
 	gn_mutex_lock(&queue->io->lock);
 	if (!queue->io->service)
 		rc = service_start(queue->io);

@@ -52,7 +52,7 @@ static int req_check(const struct gn_io_queue *queue, struct gn_io_req *req)
 		    !(region->rights & (req->op == GN_IO_READ ? GN_REMOTE_READ : GN_REMOTE_WRITE))))
 		return gn_fail(-EACCES, "gn_io_submit(): the region does not allow this operation");
 	rc = __atomic_load_n(&region->target->lost, __ATOMIC_RELAXED);
-	return likely(!rc) ? 0 : gn_fail(-ESTALE, "gn_io_submit(): the target is lost");
+	return likely(!rc) ? 0 : io_target_lost(region->target);
 }
 
 /* ---- pieces ---- */
@@ -99,6 +99,14 @@ struct batch {
 };
 #define BATCHES 16u
 
+/* One call of gn_io_submit(). */
+struct submission {
+	struct gn_io_queue *queue;
+	struct io_refs_list refs; /* of requests that are not pushed yet */
+	unsigned n_batches;
+	struct batch batches[BATCHES];
+};
+
 static void batch_push(struct batch *batch)
 {
 	struct io_piece **top = &batch->ch->incoming[batch->op];
@@ -113,52 +121,71 @@ static void batch_push(struct batch *batch)
 	batch->newest = batch->oldest = NULL;
 }
 
-static void batch_lead(const struct batch *batch, struct gn_io_queue *queue)
+/* notify: if another thread leads, it posts this batch, too. False: nobody was told. */
+static bool batch_lead(const struct batch *batch, struct gn_io_queue *queue, bool notify)
 {
 	struct io_poller *poller = batch->ch->poller;
 
-	if (!io_poller_try_or_notify(poller))
-		return;
-	io_channel_collect(batch->ch);
-	io_channel_post(batch->ch, queue);
-	if (unlikely(poller->broken))
-		io_poller_maintain(poller, queue);
+	if (!(notify ? io_poller_try_or_notify(poller) : io_poller_try(poller)))
+		return notify;
+	io_poller_post_channel(poller, batch->ch, queue);
 	io_poller_leave(poller, queue);
+	return true;
 }
 
-static void batch_add(struct batch *batches, unsigned *n, struct gn_io_queue *queue,
-		      struct io_channel *ch, enum gn_io_op op, struct io_piece *piece)
+/*
+ * All are pushed before the first is posted: a thread that leads finds all of them. A channel that
+ * another thread leads comes last: on shm a post is a copy, and meanwhile this thread copies, too.
+ */
+static void submission_lead(struct submission *s)
 {
-	struct batch *batch;
-	unsigned i;
+	uint32_t left = 0;
 
-	for (i = 0; i < *n && (batches[i].ch != ch || batches[i].op != op); i++)
-		;
-	if (i == BATCHES) { /* more channels than one call keeps apart */
-		i = (unsigned)(piece->start >> IO_STRIPE_SHIFT) % BATCHES;
-		batch_push(&batches[i]);
-		batch_lead(&batches[i], queue);
-		batches[i] = (struct batch){.ch = ch, .op = op};
-	} else if (i == *n) {
-		batches[(*n)++] = (struct batch){.ch = ch, .op = op};
+	io_refs_apply_all(&s->refs, 1);
+	for (unsigned b = 0; b < s->n_batches; b++)
+		batch_push(&s->batches[b]);
+	for (unsigned b = 0; b < s->n_batches; b++)
+		left |= (uint32_t)!batch_lead(&s->batches[b], s->queue, false) << b;
+	for (; unlikely(left); left &= left - 1)
+		batch_lead(&s->batches[__builtin_ctz(left)], s->queue, true);
+}
+
+static void submission_add(struct submission *s, struct io_channel *ch, enum gn_io_op op,
+			   struct io_piece *piece)
+{
+	struct batch *batch = s->batches, *const end = s->batches + s->n_batches;
+
+	while (batch < end && (batch->ch != ch || batch->op != op))
+		batch++;
+	if (unlikely(batch == s->batches + BATCHES)) { /* more than one call keeps apart */
+		submission_lead(s);
+		s->n_batches = 0;
+		batch = s->batches;
 	}
-	batch = &batches[i];
+	if (batch == s->batches + s->n_batches) {
+		*batch = (struct batch){.ch = ch, .op = op};
+		s->n_batches++;
+	}
 	piece->next = batch->newest;
 	batch->newest = piece;
 	if (!batch->oldest)
 		batch->oldest = piece;
-	queue->out[ch->poller->index]++;
+	s->queue->out[ch->poller->index]++;
 }
 
 int gn_io_submit(struct gn_io_queue *queue, struct gn_io_req *const *reqs, unsigned n)
 {
-	struct batch batches[BATCHES];
-	struct io_refs_list refs = {0};
-	unsigned n_batches = 0, i;
-	int rc = 0;
+	struct submission s;
+	unsigned i;
+	int rc = io_queue_check(queue, "gn_io_submit()");
 
-	if (!queue || (n && !reqs))
-		return gn_fail(-EINVAL, "gn_io_submit(): queue or reqs is NULL");
+	if (unlikely(rc))
+		return rc;
+	if (n && !reqs)
+		return gn_fail(-EINVAL, "gn_io_submit(): reqs is NULL");
+	s.queue = queue;
+	s.refs = (struct io_refs_list){0};
+	s.n_batches = 0;
 	for (i = 0; i < n; i++) {
 		struct gn_io_req *req = reqs[i];
 		struct io_req *r;
@@ -178,34 +205,31 @@ int gn_io_submit(struct gn_io_queue *queue, struct gn_io_req *const *reqs, unsig
 		r->queue = queue;
 		r->status = 0;
 		r->cancelled = false;
-		io_refs_count_req(&refs, req, 1);
+		io_refs_count_req(&s.refs, req, 1);
 		queue->under_way++;
 		first = io_stripe_left(req->region->start + req->offset);
 		r->pieces_left = 1 + (first < r->len_bytes);
 		if (likely(first >= r->len_bytes))
 			first = r->len_bytes;
-		batch_add(batches, &n_batches, queue, piece_init(req, 0, 0, first), req->op,
-			  &r->part[0].piece);
+		submission_add(&s, piece_init(req, 0, 0, first), req->op, &r->part[0].piece);
 		if (unlikely(first < r->len_bytes))
-			batch_add(batches, &n_batches, queue,
-				  piece_init(req, 1, first, r->len_bytes - first), req->op,
-				  &r->part[1].piece);
+			submission_add(&s, piece_init(req, 1, first, r->len_bytes - first), req->op,
+				       &r->part[1].piece);
 	}
-	io_refs_apply_all(&refs, 1);
-	/* All are pushed before the first is posted: a thread that leads finds all of them. */
-	for (unsigned b = 0; b < n_batches; b++)
-		batch_push(&batches[b]);
-	for (unsigned b = 0; b < n_batches; b++)
-		batch_lead(&batches[b], queue);
+	submission_lead(&s);
 	return i ? (int)i : rc;
 }
 
 int gn_io_cancel(struct gn_io_req *req)
 {
 	struct gn_io_target *target;
+	int rc;
 
-	if (!req || !io_req_of(req)->queue)
+	if (!req || !io_req_of(req)->queue || !req->region)
 		return gn_fail(-EINVAL, "gn_io_cancel(): the request is not under way");
+	rc = io_check(io_req_of(req)->queue->io, "gn_io_cancel()");
+	if (rc)
+		return rc;
 	target = req->region->target;
 	__atomic_store_n(&io_req_of(req)->cancelled, true, __ATOMIC_SEQ_CST);
 	for (unsigned i = 0; i < target->n_channels; i++) {

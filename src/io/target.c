@@ -28,6 +28,7 @@ static int target_alloc(struct gn_io *io, const char *addr, const struct gn_io_t
 		return gn_fail(-ENOMEM, "gn_io_target_open(): " NO_MEMORY);
 	target->io = io;
 	target->n_channels = io->opts.channels;
+	target->takes_over = opts->share && !opts->generation;
 	target->timeout_us = opts->timeout_us ? opts->timeout_us : CONNECT_US;
 	target->attach = (struct io_attach){
 		.magic = IO_ATTACH_MAGIC,
@@ -101,6 +102,21 @@ static bool target_all_up(const struct gn_io_target *target)
 	return true;
 }
 
+int gn_io_target_check(struct gn_io_target *target)
+{
+	if (!target)
+		return gn_fail(-EINVAL, "gn_io_target_check(): target is NULL");
+	for (uint32_t i = 0; i < target->n_channels; i++) {
+		struct io_poller *poller = target->channels[i].poller;
+
+		if (!io_poller_try(poller))
+			continue; /* its holder looks from time to time */
+		io_poller_maintain(poller, NULL);
+		io_poller_leave(poller, NULL);
+	}
+	return 0;
+}
+
 static int target_connect(struct gn_io_target *target)
 {
 	const uint64_t deadline_ns = gn_deadline_us(target->timeout_us);
@@ -112,26 +128,22 @@ static int target_connect(struct gn_io_target *target)
 			return gn_fail(rc, "gn_io_target_open(): %s does not know the token",
 				       target->addr);
 		if (rc)
-			return gn_fail(rc,
-				       "gn_io_target_open(): the donor at %s was restarted, or "
-				       "another client has resumed the session",
-				       target->addr);
+			return gn_fail(rc, "gn_io_target_open(): %s: %s", target->addr,
+				       __atomic_load_n(&target->why_lost, __ATOMIC_RELAXED));
 		rc = __atomic_load_n(&target->refused, __ATOMIC_RELAXED);
 		if (gn_now_ns() >= deadline_ns)
 			return gn_fail(rc && rc != -EAGAIN ? rc : -ETIMEDOUT,
 				       "gn_io_target_open(): cannot connect to %s: %s",
 				       target->addr, gn_strerror(rc ? rc : -ETIMEDOUT));
-		if (rc == -ECONNREFUSED || rc == -EPROTO)
+		if (rc == -EPROTO)
+			return gn_fail(rc,
+				       "gn_io_target_open(): %s is not the data address of a donor "
+				       "of this version",
+				       target->addr);
+		if (rc == -ECONNREFUSED)
 			return gn_fail(rc, "gn_io_target_open(): cannot connect to %s: %s",
 				       target->addr, gn_strerror(rc));
-		for (uint32_t i = 0; i < target->n_channels; i++) {
-			struct io_poller *poller = target->channels[i].poller;
-
-			if (!io_poller_try(poller))
-				continue;
-			io_poller_maintain(poller, NULL);
-			io_poller_leave(poller, NULL);
-		}
+		gn_io_target_check(target);
 		if (!target_all_up(target))
 			gn_sleep_us(CONNECT_LOOK_US);
 	}
@@ -161,6 +173,8 @@ int gn_io_target_open(struct gn_io *io, const char *addr, const struct gn_io_tar
 		return gn_fail(-EINVAL, "gn_io_target_open(): io, addr, opts or out is NULL");
 	rc = SIZED_READ(&opts, given, "gn_io_target_opts");
 	if (!rc)
+		rc = io_check(io, "gn_io_target_open()");
+	if (!rc)
 		rc = target_alloc(io, addr, &opts, &target);
 	if (rc)
 		return rc;
@@ -170,6 +184,8 @@ int gn_io_target_open(struct gn_io *io, const char *addr, const struct gn_io_tar
 	gn_mutex_unlock(&io->lock);
 	if (!rc)
 		rc = target_connect(target);
+	/* From now on another client that opens the share takes it over. */
+	__atomic_store_n(&target->takes_over, false, __ATOMIC_RELAXED);
 	if (!rc)
 		rc = target_check_ranges(target);
 	if (rc) {
@@ -193,9 +209,12 @@ int gn_io_target_close(struct gn_io_target *target)
 
 	if (!target)
 		return 0;
+	io = target->io;
+	rc = io_check(io, "gn_io_target_close()");
+	if (rc)
+		return rc;
 	if (__atomic_load_n(&target->n_regions, __ATOMIC_RELAXED))
 		return gn_fail(-EBUSY, "gn_io_target_close(): the target has regions");
-	io = target->io;
 	gn_mutex_lock(&io->lock);
 	rc = target_detach(target);
 	gn_mutex_unlock(&io->lock);
@@ -206,11 +225,49 @@ int gn_io_target_close(struct gn_io_target *target)
 	return 0;
 }
 
+uint64_t gn_io_target_down_us(const struct gn_io_target *target)
+{
+	const uint64_t now_ns = gn_now_ns();
+	uint64_t longest_ns = 0;
+
+	for (unsigned i = 0; target && i < target->n_channels; i++) {
+		const struct io_channel *ch = &target->channels[i];
+		const uint64_t down_ns = __atomic_load_n(&ch->down_ns, __ATOMIC_RELAXED);
+
+		if (__atomic_load_n(&ch->state, __ATOMIC_ACQUIRE) != IO_CHANNEL_UP &&
+		    now_ns > down_ns && now_ns - down_ns > longest_ns)
+			longest_ns = now_ns - down_ns;
+	}
+	return (longest_ns + 999) / 1000;
+}
+
+int gn_io_target_abandon(struct gn_io_target *target)
+{
+	if (!target)
+		return gn_fail(-EINVAL, "gn_io_target_abandon(): target is NULL");
+	io_target_lose(target, -ESTALE, "it was given up", false); /* its caller knows */
+	/* Threads that sleep until a request ends do not see that they should look. */
+	for (unsigned i = 0; i < target->n_channels; i++) {
+		struct io_poller *poller = target->channels[i].poller;
+
+		io_poller_lock(poller);
+		io_poller_maintain(poller, NULL);
+		io_poller_leave(poller, NULL);
+	}
+	return 0;
+}
+
+int io_target_lost(const struct gn_io_target *target)
+{
+	return gn_fail(-ESTALE, "the memory at %s is lost: %s", target->addr,
+		       __atomic_load_n(&target->why_lost, __ATOMIC_RELAXED));
+}
+
 int gn_io_target_state(const struct gn_io_target *target)
 {
 	if (!target)
 		return gn_fail(-EINVAL, "gn_io_target_state(): target is NULL");
-	return __atomic_load_n(&target->lost, __ATOMIC_RELAXED) ? -ESTALE : 0;
+	return __atomic_load_n(&target->lost, __ATOMIC_ACQUIRE) ? io_target_lost(target) : 0;
 }
 
 int gn_io_region_add(struct gn_io_target *target, const struct gn_io_range *range,
@@ -246,4 +303,9 @@ int gn_io_region_remove(struct gn_io_region *region)
 	__atomic_fetch_sub(&region->target->n_regions, 1, __ATOMIC_RELAXED);
 	gn_free(region);
 	return 0;
+}
+
+unsigned gn_io_region_channel(const struct gn_io_region *region, uint64_t offset)
+{
+	return io_channel_of(region->start + offset, region->target->n_channels);
 }

@@ -55,6 +55,14 @@ static void exec_sim_preempt(void)
 				       sim_random_below(&sim->engine.random, PREEMPT_MAX_PS));
 }
 
+/* Only the fault limits it. */
+static uint64_t exec_sim_memory_available(void)
+{
+	const struct gn_sim *sim = sim_current();
+
+	return sim->proc->node->low_memory_until_ps > sim->engine.now_ps ? 0 : UINT64_MAX;
+}
+
 static int exec_sim_thread_start(const char *name, void (*fn)(void *), void *arg,
 				 struct gn_thread **out)
 {
@@ -122,6 +130,7 @@ const struct exec_ops exec_sim = {
 	.free = sim_heap_free,
 	.charge = exec_sim_charge,
 	.preempt = exec_sim_preempt,
+	.memory_available = exec_sim_memory_available,
 	.thread_start = exec_sim_thread_start,
 	.thread_join = exec_sim_thread_join,
 	.thread_id = exec_sim_thread_id,

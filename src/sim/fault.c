@@ -38,6 +38,7 @@ static const char *const names[SIM_FAULTS] = {
 	[SIM_ALLOC] = "alloc",
 	[SIM_REGISTER] = "register",
 	[SIM_PREEMPT] = "preempt",
+	[SIM_LOW_MEMORY] = "low-memory",
 };
 
 const char *gn_sim_fault_name(unsigned kind)
@@ -83,8 +84,8 @@ static int plans_prepare(struct gn_sim *sim, const struct sim_fault_list *list)
 	for (struct sim_plan *plan = list->plans; plan && !rc; plan = plan->next)
 		if (sim_fault_is_of_node(plan->kind))
 			rc = sim_plan_prepare(plan);
-	for (unsigned kind = SIM_CRASH; kind <= SIM_DRIFT && !rc; kind++)
-		if (list->rated & 1u << kind)
+	for (unsigned kind = 0; kind < SIM_FAULTS && !rc; kind++)
+		if (sim_fault_is_of_node(kind) && list->rated & 1u << kind)
 			rc = sim_arrivals_prepare(sim, kind);
 	return rc;
 }

@@ -48,12 +48,14 @@ enum sim_fault {
 	SIM_ALLOC,
 	SIM_REGISTER,
 	SIM_PREEMPT, /* between two loads of memory that peers may write */
+	/* of a node, as above: */
+	SIM_LOW_MEMORY, /* exec_memory_available() is 0 */
 	SIM_FAULTS
 };
 
 static inline bool sim_fault_is_of_node(enum sim_fault kind)
 {
-	return kind >= SIM_CRASH && kind <= SIM_DRIFT;
+	return (kind >= SIM_CRASH && kind <= SIM_DRIFT) || kind == SIM_LOW_MEMORY;
 }
 
 /* Does the fault end the node's processes? */

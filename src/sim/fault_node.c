@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Faults of a node: crash, kill, pause, slowness, partition, drift.
+ * Faults of a node: crash, kill, pause, slowness, partition, drift, lack of memory.
  *
  * For random faults each kind with a rate has one event for all nodes. Its opportunities are
  * numbered: a virtual millisecond has one per node, evenly spaced, and the event jumps to the next
@@ -239,6 +239,9 @@ static void fault_begin(struct sim_node *node, enum sim_fault kind, const struct
 		break;
 	case SIM_DRIFT:
 		node_drift(node, extent->ppm);
+		break;
+	case SIM_LOW_MEMORY:
+		extend_until(&node->low_memory_until_ps, extent->until_ps);
 		break;
 	default:
 		assert(false && "no fault of a node");

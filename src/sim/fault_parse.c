@@ -316,6 +316,7 @@ static int parse_amount(const struct parser *p, struct substring text, struct si
 	case SIM_KILL:
 	case SIM_PAUSE:
 	case SIM_PARTITION:
+	case SIM_LOW_MEMORY:
 		return refuse(p, "'%.*s' is too much: %s has no AMOUNT", PIECE(text),
 			      gn_sim_fault_name(plan->kind));
 	default:

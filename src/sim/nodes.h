@@ -139,6 +139,7 @@ struct sim_node {
 	bool has_restart, restart_is_idle;
 	uint64_t paused_until_ps; /* its threads do not run; its device does */
 	struct sim_slow slow_cpu;
+	uint64_t low_memory_until_ps;
 	uint64_t cut_out_until_ps, cut_in_until_ps; /* no packets out, no packets in */
 	bool side;				    /* sim_faults.split_until_ps */
 };

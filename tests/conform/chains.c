@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cases 35-39: unsignaled requests, inline data, chains.
+ * Cases 35-39 and 93: unsignaled requests, inline data, chains.
  */
 #include <errno.h>
 #include <string.h>
@@ -304,11 +304,98 @@ static bool chain_b(struct cf *cf)
 	return true;
 }
 
+/* ---- 93 ---- */
+
+#define LONGS	  4u
+#define LONG_ROOM 12288u /* apart, in the buffer */
+
+static const struct {
+	uint32_t at, len;
+} longs[LONGS] = {{0, 8192}, {3, 4177}, {61, 9001}, {64, 4096}};
+
+/* All are executed, although the last request of the chain is refused. */
+static bool long_chain_post(struct cf *cf, struct cf_rc *rc, enum gn_op op)
+{
+	const struct gn_wr *bad = NULL;
+	struct gn_sge sge[LONGS];
+	struct gn_wr wr[LONGS + 1];
+
+	for (unsigned i = 0; i < LONGS; i++) {
+		sge[i] = cf_sge(rc, i * LONG_ROOM + longs[i].at, longs[i].len);
+		gn_wr_rdma(&wr[i], op, i, &sge[i], &rc->peer, i * LONG_ROOM + longs[i].at,
+			   i + 1 < LONGS ? 0 : GN_SIGNALED);
+		wr[i].next = &wr[i + 1];
+	}
+	wr[LONGS] = wr[LONGS - 1];
+	wr[LONGS].sge = NULL;
+	wr[LONGS].next = NULL;
+	CHECK_INT(gn_post_send(rc->qp, wr, &bad), -EINVAL);
+	CHECK(bad == &wr[LONGS]);
+	CHECK(cf_expect_wc(cf, rc->send_cq, LONGS - 1, GN_WC_OK));
+	return true;
+}
+
+/* The bytes between the requests keep their colour. */
+static bool long_chain_check(struct cf *cf, struct cf_rc *rc, uint64_t round)
+{
+	size_t from = 0;
+
+	for (unsigned i = 0; i < LONGS; i++) {
+		const size_t at = i * LONG_ROOM + longs[i].at;
+
+		CHECK(cf_check_paint(cf, rc->buf, from, at));
+		CHECK(cf_check_fill(cf, rc->buf + at, longs[i].len, round + i), "request %u", i);
+		from = at + longs[i].len;
+	}
+	CHECK(cf_check_paint(cf, rc->buf, from, rc->buf_bytes));
+	return true;
+}
+
+static void long_chain_fill(struct cf *cf, struct cf_rc *rc, uint64_t round)
+{
+	cf_paint(rc->buf, rc->buf_bytes);
+	for (unsigned i = 0; i < LONGS; i++)
+		cf_fill(cf, rc->buf + i * LONG_ROOM + longs[i].at, longs[i].len, round + i);
+}
+
+static bool long_chain_a(struct cf *cf)
+{
+	struct cf_rc rc;
+
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	long_chain_fill(cf, &rc, 1);
+	CHECK(cf_sync(cf));
+	CHECK(long_chain_post(cf, &rc, GN_OP_WRITE));
+	CHECK(cf_publish(cf, &rc));
+	cf_paint(rc.buf, rc.buf_bytes);
+	CHECK(cf_sync(cf));
+	CHECK(long_chain_post(cf, &rc, GN_OP_READ));
+	CHECK(long_chain_check(cf, &rc, 2));
+	CHECK(cf_sync(cf));
+	return true;
+}
+
+static bool long_chain_b(struct cf *cf)
+{
+	struct cf_rc rc;
+
+	CHECK(cf_rc_pair(cf, NULL, &rc));
+	cf_paint(rc.buf, rc.buf_bytes);
+	CHECK(cf_sync(cf));
+	CHECK(cf_observe(cf, &rc));
+	CHECK(long_chain_check(cf, &rc, 1));
+	long_chain_fill(cf, &rc, 2);
+	CHECK(cf_sync(cf));
+	CHECK(cf_sync(cf));
+	return true;
+}
+
 const struct cf_case cf_cases_chains[] = {
 	{35, "64 unsignaled requests, then a signaled one", unsignaled_a, unsignaled_b, 0, 0},
 	{36, "a queue of unsignaled requests stays full", never_signaled_a, never_signaled_b, 0, 0},
 	{37, "an unsignaled request that fails completes", quiet_error_a, quiet_error_b, 0, 0},
 	{38, "inline data is copied by the post", inline_a, inline_b, 0, 0},
 	{39, "a chain of 16 is one doorbell, in order", chain_a, chain_b, 0, 0},
+	{93, "a chain of long requests before a refused one", long_chain_a, long_chain_b, 0, 0},
 	{0},
 };

@@ -35,6 +35,7 @@ static const struct shape shapes[] = {
 	{"partition", "+300us", ""},
 	{"partition", "+300us", ">"}, /* it receives, but cannot send */
 	{"drift", "", ":200ppm"},
+	{"low-memory", "+1ms", ""},
 };
 
 /* The n-th way to schedule a kind, or NULL if there are fewer. */

@@ -84,6 +84,9 @@ static void hear(struct client *c, bool returns)
 		return;
 	check(rc, "notice");
 	printf("notice %d\n", notice.kind);
+	if (returns && notice.kind == GN_DONOR_TAKE_BACK && notice.slab)
+		check(gn_donor_release(c->donor, notice.slab, gn_deadline_us(TIMEOUT_US)),
+		      "release");
 	while (returns && notice.kind == GN_DONOR_GOING_AWAY && gn_donor_next_slab(c->donor, NULL))
 		check(gn_donor_release(c->donor, gn_donor_next_slab(c->donor, NULL),
 				       gn_deadline_us(TIMEOUT_US)),

@@ -104,8 +104,9 @@ static void draw_fault_schedule(struct rng *rng, const char *kind, char *to, siz
 
 static void draw_faults(struct fuzz_run *run, struct rng *rng)
 {
-	static const char *const of_nodes[] = {"crash",	    "kill",	 "pause", "slow-node",
-					       "slow-link", "partition", "drift", NULL};
+	static const char *const of_nodes[] = {"crash",	    "kill",	  "pause",
+					       "slow-node", "slow-link",  "partition",
+					       "drift",	    "low-memory", NULL};
 	const bool none = rng_one_in(rng, 8);
 	char *text = run->plan.faults;
 	size_t len = 0;

@@ -67,14 +67,21 @@ static void evil_clients(struct raw *r, unsigned n)
 	}
 }
 
-/* Until the socket takes it, or the connection has ended. */
+/*
+ * Until the socket takes it, or the connection has ended. -ETOOMANYREFS: too many descriptors are in
+ * flight, on all sockets; the victim takes them, also while this socket has space.
+ */
 static bool evil_sends(const struct raw *r, const struct wire_mems *msg, const int *fds)
 {
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+	struct pollfd pfd = {.fd = r->sock, .events = POLLOUT};
 	int rc;
 
 	while ((rc = wire_send(r->sock, msg, wire_mems_len(msg->n), fds, (int)msg->n)) == -EAGAIN ||
-	       rc == -ETOOMANYREFS)
-		usleep(100);
+	       rc == -ETOOMANYREFS) {
+		assert_true(gn_now_ns() < deadline_ns);
+		poll(&pfd, 1, UNIT_PATIENCE_US / 1000);
+	}
 	return !rc;
 }
 

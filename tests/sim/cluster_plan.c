@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cluster_plan.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -77,6 +78,33 @@ bool cluster_draw_faults(struct cluster_plan *cluster, struct rng *rng)
 		cluster_draw_fault(cluster, rng, kind, chosen, scheduled, &opts);
 	}
 	return healing;
+}
+
+void cluster_draw_some_faults(struct cluster_plan *cluster, struct rng *rng)
+{
+	const struct fault_opts opts = {.until_us = 3000, .good = GOOD_NONE, .rare_ppm = 3000};
+	const uint32_t share = range(rng, 2, 8);
+	const char *kind;
+
+	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
+		const bool chosen = one_in(rng, share), scheduled = one_in(rng, 2);
+
+		cluster_draw_fault(cluster, rng, kind, chosen, scheduled, &opts);
+	}
+}
+
+void cluster_heal(struct gn_sim *sim)
+{
+	const char *kind;
+	char fault[64];
+	int rc;
+
+	for (unsigned i = 0; (kind = gn_sim_fault_name(i)); i++) {
+		snprintf(fault, sizeof(fault), "%s=0ppm", kind);
+		rc = gn_sim_inject(sim, fault);
+		assert(!rc);
+		(void)rc;
+	}
 }
 
 struct gn_sim_opts cluster_sim_opts(const struct cluster_plan *cluster, uint64_t seed,

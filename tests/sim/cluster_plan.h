@@ -35,6 +35,13 @@ void cluster_draw_fault(struct cluster_plan *cluster, struct rng *rng, const cha
  * must come to their end.
  */
 bool cluster_draw_faults(struct cluster_plan *cluster, struct rng *rng);
+/*
+ * Draws faults that are over at some time, or end with cluster_heal(): for tests that must come to
+ * their end.
+ */
+void cluster_draw_some_faults(struct cluster_plan *cluster, struct rng *rng);
+/* Ends all faults, also those with a rate. */
+void cluster_heal(struct gn_sim *sim);
 void cluster_add_fault(struct cluster_plan *cluster, const char *fault);
 
 /* No fault of the cluster can break a connection or make an operation late. */

@@ -31,8 +31,9 @@ static inline bool is_one_of(const char *kind, const char *const *list)
 
 /* ---- faults ---- */
 
-static const char *const node_faults[] = {"crash",     "kill",	    "pause", "slow-node",
-					  "slow-link", "partition", "drift", NULL};
+static const char *const node_faults[] = {"crash",     "kill",	     "pause",
+					  "slow-node", "slow-link",  "partition",
+					  "drift",     "low-memory", NULL};
 
 /* rare_ppm: the highest rate of faults that end a connection or a program. */
 static inline void draw_rate(struct rng *rng, const char *kind, bool node, uint32_t rare_ppm,

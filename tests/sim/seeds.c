@@ -2,6 +2,7 @@
 /* Runs for seeds: seeds.h. */
 #include "seeds.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -86,6 +87,13 @@ static void check_end(struct seeds *w, int rc, unsigned n, bool all_return)
 		w->faults[i] += gn_sim_fault_count(w->sim, i);
 }
 
+void seeds_check_requests(struct seeds *w)
+{
+	if (w->submitted != w->ended)
+		seeds_fail(w, "%llu requests were submitted, %llu ended",
+			   (unsigned long long)w->submitted, (unsigned long long)w->ended);
+}
+
 unsigned seeds_draw_action(const unsigned *per_mille, unsigned n)
 {
 	unsigned left = (unsigned)(gn_random() % 1000), i = 0;
@@ -103,6 +111,7 @@ void seeds_simulate(struct seeds *w, const struct gn_sim_opts *opts,
 
 	w->active_ns = 0;
 	w->clients_over = 0;
+	w->submitted = w->ended = 0;
 	for (unsigned i = 0; !rc && i < n; i++)
 		rc = gn_sim_spawn(w->sim, i, process[i].program, 0, NULL, process[i].arg, NULL);
 	if (rc) {
@@ -113,6 +122,25 @@ void seeds_simulate(struct seeds *w, const struct gn_sim_opts *opts,
 	}
 	gn_sim_destroy(w->sim);
 	w->sim = NULL;
+}
+
+void seeds_simulate_clients(struct seeds *w, const struct gn_sim_opts *opts, gn_node_main *server,
+			    gn_node_main *client, bool all_return, void (*check)(struct seeds *w))
+{
+	struct seeds_process process[NODES_MAX] = {{server, w}};
+	struct seeds_client arg[NODES_MAX];
+
+	assert(opts->nodes <= NODES_MAX);
+	for (unsigned i = 1; i < opts->nodes; i++) {
+		arg[i] = (struct seeds_client){w, i - 1};
+		process[i] = (struct seeds_process){client, &arg[i]};
+	}
+	seeds_simulate(w, opts, process, opts->nodes, all_return, check);
+}
+
+bool seeds_over(const struct seeds *w, unsigned clients, uint64_t quiet_ns)
+{
+	return w->clients_over == clients || gn_sim_now_ns(w->sim) > w->active_ns + quiet_ns;
 }
 
 /* As planned; false if it failed. */
@@ -189,7 +217,7 @@ void seeds_all_faults(const struct seeds *w, const char *const *but)
 	seeds_result(all, "while everything goes wrong");
 }
 
-void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *label)
+static void points_of_kind(struct seeds *w, const char *kind, unsigned node, const char *label)
 {
 	char faults[64], name[96];
 	unsigned which = 0, n = 1;
@@ -212,6 +240,12 @@ void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *
 	snprintf(name, sizeof(name), "%s fails at the %s, at every point of it", kind, label);
 	printf("# %u points\n", n - 1);
 	seeds_result(ok && n > 1, name);
+}
+
+void seeds_points(struct seeds *w, unsigned node, const char *label)
+{
+	points_of_kind(w, "alloc", node, label);
+	points_of_kind(w, "register", node, label);
 }
 
 /* ---- processes ---- */

@@ -15,6 +15,7 @@
 #include "gannet/sim.h"
 
 #define KINDS_MAX 32u /* of faults */
+#define NODES_MAX 8u  /* of seeds_simulate_clients() */
 
 struct seeds {
 	uint64_t seed;
@@ -23,6 +24,7 @@ struct seeds {
 	char failure[512];  /* the first one; empty: none */
 	uint64_t active_ns; /* when a client last did something */
 	unsigned clients_over;
+	uint64_t submitted, ended; /* requests */
 	char log[8192];
 	uint64_t faults[KINDS_MAX]; /* counts over all runs */
 };
@@ -53,6 +55,16 @@ __attribute__((format(printf, 2, 3))) void seeds_fail(struct seeds *w, const cha
 /* Prints with --verbose. */
 __attribute__((format(printf, 2, 3))) void seeds_log(const struct seeds *w, const char *fmt, ...);
 
+/* The same for a test's struct world, whose struct seeds is called run. */
+#define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
+#define world_log(w, ...)  seeds_log(&(w)->run, __VA_ARGS__)
+
+/* The argument of a client's process. */
+struct client_arg {
+	struct world *w;
+	unsigned index;
+};
+
 /* A process of a run; process i runs on node i. */
 struct seeds_process {
 	gn_node_main *program;
@@ -66,6 +78,22 @@ struct seeds_process {
 void seeds_simulate(struct seeds *w, const struct gn_sim_opts *opts,
 		    const struct seeds_process *process, unsigned n, bool all_return,
 		    void (*check)(struct seeds *w));
+
+/* Every request that was submitted has ended. */
+void seeds_check_requests(struct seeds *w);
+/*
+ * As above, with one server and clients on all other nodes: their arg is a struct seeds_client, the
+ * server's is w.
+ */
+struct seeds_client {
+	struct seeds *run;
+	unsigned index;
+};
+void seeds_simulate_clients(struct seeds *w, const struct gn_sim_opts *opts, gn_node_main *server,
+			    gn_node_main *client, bool all_return, void (*check)(struct seeds *w));
+
+/* All clients have ended, or have done nothing for quiet_ns: they may have crashed. */
+bool seeds_over(const struct seeds *w, unsigned clients, uint64_t quiet_ns);
 
 /* What a client does next: one of n actions, each with a share of 1000; n: none of them. */
 unsigned seeds_draw_action(const unsigned *per_mille, unsigned n);
@@ -90,10 +118,10 @@ struct seeds_server {
 int seeds_serve(struct seeds *w, const struct gn_env *env, const struct seeds_server *server);
 
 /*
- * Lets the n-th operation of this kind on a node fail, for every n until a run has fewer. label:
- * "client", …, for the output.
+ * Lets the n-th allocation on a node fail, and then the n-th registration, for every n until a run
+ * has fewer. label: "client", …, for the output.
  */
-void seeds_points(struct seeds *w, const char *kind, unsigned node, const char *label);
+void seeds_points(struct seeds *w, unsigned node, const char *label);
 
 /* A line of TAP. */
 void seeds_result(bool ok, const char *name);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "donor_process.h"
 #include "draw.h"
 #include "sim_donor.h"
 
@@ -21,8 +22,8 @@
 #define ATTEMPTS   300u
 #define MEMORY_US  1000u
 #define DOWN_US	   2000u
-#define LOOK_US	   200u
-#define RESERVE	   (1u << 30)
+#define DRAIN_US   2000u
+#define RESERVE	   SLAB
 
 /* ---- the plan ---- */
 
@@ -43,8 +44,18 @@ static void draw_late(struct plan *plan, struct rng *rng)
 	plan->slabs = range(rng, 1, 2);
 	plan->steps = 300;
 	plan->n_clients = 1;
-	plan->stop_us = plan->low_us = plan->high_us = 0;
+	plan->stop_us = 0;
 	plan->lease_us = 30000000;
+}
+
+/* Of the donor's node, long enough for slabs to be taken. */
+static void draw_low_memory(struct plan *plan, struct rng *rng)
+{
+	char fault[64];
+	const uint32_t at_us = range(rng, 500, 5000);
+
+	snprintf(fault, sizeof(fault), "low-memory@%uus+%uus:n0", at_us, range(rng, 100, 20000));
+	cluster_add_fault(&plan->cluster, fault);
 }
 
 void test_plan(struct seeds *run)
@@ -61,16 +72,14 @@ void test_plan(struct seeds *run)
 	plan->slabs = range(&rng, 1, 8);
 	plan->stop_us = one_in(&rng, 4) ? range(&rng, 200, 5000) : 0;
 	plan->lease_us = one_in(&rng, 2) ? 30000000 : range(&rng, 1000, 100000);
-	if (one_in(&rng, 2)) {
-		plan->low_us = range(&rng, 500, 5000);
-		plan->high_us = plan->low_us + range(&rng, 100, 20000);
-	}
 	plan->blocks = range(&rng, 1, BLOCKS);
 	plan->intrudes = one_in(&rng, 2);
 	if (one_in(&rng, 4))
 		draw_late(plan, &rng);
 	else
 		plan->heals = cluster_draw_faults(&plan->cluster, &rng);
+	if (one_in(&rng, 2))
+		draw_low_memory(plan, &rng);
 }
 
 void test_plan_small(struct seeds *run, const char *faults)
@@ -96,9 +105,9 @@ void test_print(const struct seeds *run)
 	       (unsigned long long)p->cluster.caps_off, p->heals ? ", heals" : "",
 	       p->cluster.faults);
 	printf("# %u clients of %u channels: %u steps of %u requests; %u slabs, lease %llu us; the "
-	       "donor stops at %u us; memory is short from %u to %u us\n",
+	       "donor stops at %u us\n",
 	       p->n_clients, p->channels, p->steps, p->depth, p->slabs,
-	       (unsigned long long)p->lease_us, p->stop_us, p->low_us, p->high_us);
+	       (unsigned long long)p->lease_us, p->stop_us);
 }
 
 /* ---- the donor ---- */
@@ -107,47 +116,34 @@ static bool all_over(const struct seeds *run)
 {
 	const struct world *w = (const struct world *)run;
 
-	return w->clients_over == w->plan.n_clients ||
-	       gn_sim_now_ns(run->sim) > w->active_ns + SILENCE_NS;
+	return seeds_over(run, w->plan.n_clients, SILENCE_NS);
 }
 
-static uint64_t available(void *arg)
+static bool serves(void *arg, bool *leaves)
 {
 	const struct world *w = arg;
-	const uint64_t now_us = gn_sim_now_ns(w->run.sim) / 1000;
 
-	return now_us >= w->plan.low_us && now_us < w->plan.high_us ? RESERVE - SLAB : UINT64_MAX;
+	*leaves = w->stop_us && !*w->run.failure;
+	return !all_over(&w->run) && !*w->run.failure &&
+	       (!w->stop_us || gn_sim_now_ns(w->run.sim) < w->stop_us * 1000ull);
 }
 
 static int serve_once(struct seeds *run, struct gn_fabric *fabric, uint32_t stop_us)
 {
 	struct world *w = (struct world *)run;
-	const struct gn_donor_server_opts opts = {
-		.size = sizeof(opts),
-		.memory = (uint64_t)w->plan.slabs * SLAB,
-		.slab = SLAB,
-		.ready = 1,
-		.lease_us = w->plan.lease_us,
-		.silence_us = 60000000,
-		.take_back_us = w->plan.take_back_us,
-		.reserve = RESERVE,
-		.available = available,
-		.available_arg = w,
-		.max_sessions = 64,
-		.max_shares = 64,
-		.max_conns = 64,
-	};
-	struct gn_donor_server *server = NULL;
-	int rc = gn_donor_server_create(fabric, ADDR, &opts, &server);
+	const struct donor_process process = {.addr = ADDR,
+					      .slab = SLAB,
+					      .slabs = w->plan.slabs,
+					      .lease_us = w->plan.lease_us,
+					      .take_back_us = w->plan.take_back_us,
+					      .reserve = RESERVE,
+					      .serves = serves,
+					      .arg = w,
+					      .drain_us = DRAIN_US};
+	int rc;
 
-	if (!rc)
-		rc = gn_donor_server_start(server);
-	while (!rc && !all_over(run) && !*run->failure &&
-	       (!stop_us || gn_sim_now_ns(run->sim) < stop_us * 1000ull))
-		gn_sleep_us(LOOK_US);
-	if (!rc && stop_us && !*run->failure)
-		gn_donor_server_drain(server, gn_deadline_us(gn_random() % 2000));
-	gn_donor_server_destroy(server);
+	w->stop_us = stop_us;
+	rc = donor_serve(fabric, &process);
 	w->sums.restarts += !rc && stop_us;
 	return rc;
 }
@@ -177,27 +173,18 @@ static void check_end(struct seeds *run)
 void test_run(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
-	struct client_arg arg[CLIENTS_MAX];
-	struct seeds_process process[CLIENTS_MAX + 1] = {{donor_main, w}};
 	const struct gn_sim_opts opts =
 		cluster_sim_opts(&w->plan.cluster, run->seed, w->plan.n_clients + 1, LIMIT_NS);
 
-	w->version = w->clients_over = 0;
-	w->active_ns = 0;
-	for (unsigned i = 0; i < w->plan.n_clients; i++) {
-		arg[i] = (struct client_arg){w, i};
-		process[i + 1] = (struct seeds_process){client_main, &arg[i]};
-	}
-	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.cluster.faults),
-		       check_end);
+	w->version = 0;
+	seeds_simulate_clients(run, &opts, donor_main, client_main,
+			       !ends_programs(w->plan.cluster.faults), check_end);
 }
 
 void test_points(struct seeds *run)
 {
-	seeds_points(run, "alloc", 0, "donor");
-	seeds_points(run, "alloc", 1, "client");
-	seeds_points(run, "register", 0, "donor");
-	seeds_points(run, "register", 1, "client");
+	seeds_points(run, 0, "donor");
+	seeds_points(run, 1, "client");
 }
 
 void test_breadth(struct seeds *run)
@@ -216,6 +203,7 @@ void test_breadth(struct seeds *run)
 		{"slabs taken", s->taken},
 		{"donors that said they leave", s->leaving},
 		{"ranges shared", s->shared},
+		{"shares opened again", s->reopened},
 		{"shares revoked", s->revoked},
 		{"earlier users refused", s->intruded},
 		{"requests posted again", s->repeated},

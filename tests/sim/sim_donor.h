@@ -22,31 +22,23 @@ struct plan {
 	bool intrudes;			 /* earlier users of sessions come back */
 	uint32_t slabs;			 /* of the donor */
 	uint32_t stop_us;		 /* when the first donor ends; 0: with the run */
-	uint32_t low_us, high_us;	 /* while memory is short */
 	uint64_t lease_us, take_back_us; /* the donor's */
 };
 
 struct sums {
 	uint64_t writes, reads, failed, grants, releases, refused, lost, resumed, asked, taken,
-		leaving, shared, revoked, intruded, repeated, restarts, ended;
+		leaving, shared, reopened, revoked, intruded, repeated, restarts, ended;
 };
 
 struct world {
 	struct seeds run;
 	struct plan plan;
 	uint32_t version; /* of all blocks: it only grows */
-	unsigned clients_over;
-	uint64_t active_ns;
+	uint32_t stop_us; /* when the donor that serves now ends */
 	struct sums sums;
 };
 
-#define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
-#define world_log(w, ...)  seeds_log(&(w)->run, __VA_ARGS__)
-
-struct client_arg {
-	struct world *w;
-	unsigned index;
-};
+/* The arg of clients is a struct seeds_client. */
 gn_node_main client_main;
 
 /* The words of a line: all zero, or client, slab, block, line and version in each. */

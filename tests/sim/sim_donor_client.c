@@ -118,7 +118,7 @@ static void op_ended(struct client *c, struct op *op)
 	struct block *block = &op->held->blocks[op->block];
 	const int status = op->req.status;
 
-	w->active_ns = gn_sim_now_ns(w->run.sim);
+	w->run.active_ns = gn_sim_now_ns(w->run.sim);
 	world_log(w, "client %u: %s of slab %llu, block %u, version %u: %s", c->index,
 		  op->req.op == GN_IO_READ ? "READ" : "WRITE", (unsigned long long)op->held->id,
 		  op->block, op->version, gn_strerror(status));
@@ -126,7 +126,7 @@ static void op_ended(struct client *c, struct op *op)
 		world_fail(w, "a request ended with %s", gn_strerror(status));
 	/* The donor took the slab: only if memory was short. */
 	if (status == -EACCES && !session_lost(c)) {
-		if (!w->plan.low_us)
+		if (!strstr(w->plan.cluster.faults, "low-memory"))
 			world_fail(w, "a slab cannot be accessed");
 		op->held->lost = true;
 	}
@@ -234,7 +234,7 @@ static void verify_all(struct client *c)
 /* 0: the call had its effect. Other errors need a reason. */
 static int call_result(struct client *c, int rc, const char *what)
 {
-	c->w->active_ns = gn_sim_now_ns(c->w->run.sim);
+	c->w->run.active_ns = gn_sim_now_ns(c->w->run.sim);
 	world_log(c->w, "client %u: %s: %s", c->index, what, gn_strerror(rc < 0 ? rc : 0));
 	if (rc >= 0)
 		return 0;
@@ -388,6 +388,32 @@ static void share_use(struct client *c, struct gn_io_region *region, struct held
 		world_fail(c->w, "a WRITE succeeded after its share was revoked");
 }
 
+static void share_close(struct client *c, struct gn_io_target *target)
+{
+	if (gn_io_target_close(target) && !*c->w->run.failure)
+		world_fail(c->w, "a share's target cannot be closed: %s", gn_error());
+}
+
+/* Sometimes it is opened before, and closed or not: then the second target takes it over. */
+static int share_open(struct client *c, const struct gn_io_target_opts *opts,
+		      struct gn_io_range *range, struct gn_io_target **target)
+{
+	const char *addr = gn_donor_data_addr(c->donor);
+	const bool again = gn_random() % 2, stays = gn_random() % 2;
+	struct gn_io_target *before = NULL;
+	int rc;
+
+	if (again && gn_io_target_open(c->io, addr, opts, NULL, &before))
+		before = NULL;
+	if (before && !stays)
+		share_close(c, before);
+	rc = gn_io_target_open(c->io, addr, opts, range, target);
+	c->w->sums.reopened += before && !rc;
+	if (before && stays)
+		share_close(c, before);
+	return rc;
+}
+
 static void step_share(struct client *c)
 {
 	struct gn_io_target_opts opts = {
@@ -403,15 +429,14 @@ static void step_share(struct client *c)
 						gn_deadline_us(CALL_US), opts.token),
 				 "share"))
 		return;
-	if (gn_io_target_open(c->io, gn_donor_data_addr(c->donor), &opts, &range, &target))
+	if (share_open(c, &opts, &range, &target))
 		return;
 	c->w->sums.shared++;
 	if (!gn_io_region_add(target, &range, &region)) {
 		share_use(c, region, held, opts.token);
 		gn_io_region_remove(region);
 	}
-	if (gn_io_target_close(target) && !*c->w->run.failure)
-		world_fail(c->w, "a share's target cannot be closed: %s", gn_error());
+	share_close(c, target);
 }
 
 /* ---- sessions ---- */
@@ -571,8 +596,8 @@ static void client_close(struct client *c)
 
 int client_main(struct gn_env *env, int argc, char **argv)
 {
-	const struct client_arg *arg = env->arg;
-	struct world *w = arg->w;
+	const struct seeds_client *arg = env->arg;
+	struct world *w = (struct world *)arg->run;
 	struct client *c;
 	int rc;
 
@@ -595,6 +620,6 @@ int client_main(struct gn_env *env, int argc, char **argv)
 	if (!*w->run.failure)
 		seeds_fabric_close(&w->run, c->fabric, "a client");
 	gn_free(c);
-	w->clients_over++;
+	w->run.clients_over++;
 	return 0;
 }

@@ -40,6 +40,22 @@ static void draw_late(struct plan *plan, struct rng *rng)
 	plan->opts.lost_us = 5000000;
 }
 
+/* No faults: a thread that is not woken when its request has completed waits for the next round. */
+static void draw_rounds(struct plan *plan, struct rng *rng)
+{
+	plan->rounds = true;
+	plan->n_threads = range(rng, 2, THREADS_MAX);
+	plan->groups = range(rng, 1, BLOCKS / GROUP / plan->n_threads);
+	plan->stop_us = 0;
+	plan->depth = range(rng, 1, 2);
+	plan->steps = 300;
+	plan->opts.polling = (enum gn_io_polling)range(rng, GN_IO_EVENT, GN_IO_NAIVE_HYBRID);
+	plan->opts.channels = range(rng, 1, 2);
+	/* A thread that sleeps does not take its completions, and keeps a window full. */
+	plan->opts.read_window = plan->opts.write_window = GN_IO_WINDOW_NONE;
+	plan->heals = true;
+}
+
 static uint64_t draw_window(struct rng *rng)
 {
 	switch (range(rng, 0, 3)) {
@@ -86,6 +102,8 @@ void test_plan(struct seeds *run)
 		draw_late(plan, &rng);
 	else
 		plan->heals = cluster_draw_faults(&plan->cluster, &rng);
+	if (!*plan->cluster.faults)
+		draw_rounds(plan, &rng);
 }
 
 void test_plan_small(struct seeds *run, const char *faults)
@@ -121,40 +139,29 @@ void test_print(const struct seeds *run)
 
 static void check_end(struct seeds *run)
 {
-	struct world *w = (struct world *)run;
-
-	if (!ends_programs(w->plan.cluster.faults) && w->submitted != w->ended)
-		world_fail(w, "%llu requests were submitted, %llu ended",
-			   (unsigned long long)w->submitted, (unsigned long long)w->ended);
+	if (!ends_programs(((struct world *)run)->plan.cluster.faults))
+		seeds_check_requests(run);
 }
 
 void test_run(struct seeds *run)
 {
 	struct world *w = (struct world *)run;
-	struct client_arg arg[CLIENTS_MAX];
-	struct seeds_process process[CLIENTS_MAX + 1] = {{lender_main, w}};
 	const struct gn_sim_opts opts =
 		cluster_sim_opts(&w->plan.cluster, run->seed, w->plan.n_clients + 1, LIMIT_NS);
 
 	memset(w->blocks, 0, sizeof(w->blocks));
 	memset(w->seen, 0, sizeof(w->seen));
 	memset(w->generation, 0, sizeof(w->generation));
-	w->version = w->clients_over = w->lives = 0;
-	w->incarnation = w->submitted = w->ended = w->active_ns = 0;
-	for (unsigned i = 0; i < w->plan.n_clients; i++) {
-		arg[i] = (struct client_arg){w, i};
-		process[i + 1] = (struct seeds_process){client_main, &arg[i]};
-	}
-	seeds_simulate(run, &opts, process, opts.nodes, !ends_programs(w->plan.cluster.faults),
-		       check_end);
+	w->version = w->lives = 0;
+	w->incarnation = 0;
+	seeds_simulate_clients(run, &opts, lender_main, client_main,
+			       !ends_programs(w->plan.cluster.faults), check_end);
 }
 
 void test_points(struct seeds *run)
 {
-	seeds_points(run, "alloc", 0, "lender");
-	seeds_points(run, "alloc", 1, "client");
-	seeds_points(run, "register", 0, "lender");
-	seeds_points(run, "register", 1, "client");
+	seeds_points(run, 0, "lender");
+	seeds_points(run, 1, "client");
 }
 
 void test_breadth(struct seeds *run)

@@ -26,7 +26,7 @@
 
 struct plan {
 	struct cluster_plan cluster;
-	bool heals, intrudes;
+	bool heals, intrudes, rounds;
 	unsigned n_clients, n_threads, depth, steps;
 	unsigned groups;		    /* of blocks, of each thread */
 	unsigned deadlines, cancels, reads; /* of 100 requests */
@@ -56,21 +56,13 @@ struct world {
 	uint32_t version; /* of all blocks: it only grows */
 	uint64_t incarnation, seen[CLIENTS_MAX];
 	uint32_t generation[CLIENTS_MAX]; /* where the next connections begin */
-	uint64_t submitted, ended;
-	unsigned clients_over, lives;
-	uint64_t active_ns;
+	unsigned lives;
 	struct gn_remote remote; /* of the lent memory, the same for all clients */
 	uint32_t keys[CLIENTS_MAX];
 	struct sums sums;
 };
 
-#define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
-#define world_log(w, ...)  seeds_log(&(w)->run, __VA_ARGS__)
-
-struct client_arg {
-	struct world *w;
-	unsigned index;
-};
+/* The arg of clients is a struct seeds_client. */
 gn_node_main client_main, lender_main;
 
 /* The words of a line: all zero, or client, block, line and version in each. */

@@ -16,6 +16,8 @@
 #define LIVES_MAX   12u /* of all clients: with many crashes they begin again and again */
 #define MEMORY_US   1000u
 #define WAIT_US	    2000u
+#define WAIT_MAX_NS 1000000u /* without faults */
+#define ROUND_US    5000u    /* all threads begin at the same time: a lost wake-up lasts long */
 #define GENERATIONS 65536u /* of one session at most */
 
 struct op {
@@ -102,10 +104,10 @@ static void op_ended(struct thread *t, struct op *op)
 	struct world *w = c->w;
 	const int status = op->req.status;
 
-	w->ended++;
+	w->run.ended++;
 	op->busy = false;
 	memset(&t->busy[op->block], 0, op->n);
-	w->active_ns = gn_sim_now_ns(w->run.sim);
+	w->run.active_ns = gn_sim_now_ns(w->run.sim);
 	w->sums.timeouts += status == -ETIMEDOUT;
 	w->sums.cancelled += status == -ECANCELED;
 	w->sums.lost += status == -ESTALE;
@@ -209,7 +211,7 @@ static void thread_submit(struct thread *t)
 	    !(rc == -ENOMEM && w->plan.cluster.no_memory))
 		world_fail(w, "submit: %s", gn_strerror(rc));
 	rc = rc < 0 ? 0 : rc;
-	w->submitted += (unsigned)rc;
+	w->run.submitted += (unsigned)rc;
 	for (unsigned i = (unsigned)rc; i < n; i++)
 		op_forget(t, list[i]->user);
 }
@@ -225,12 +227,16 @@ static unsigned thread_under_way(const struct thread *t)
 
 static void thread_wait(struct thread *t)
 {
+	struct world *w = t->c->w;
+	const uint64_t start_ns = gn_now_ns();
 	struct gn_io_req *ended[DEPTH_MAX];
 	/* Half of the waits have no deadline: a wake-up that was lost ends the run. */
 	const int rc =
 		gn_io_wait(t->queue, ended, DEPTH_MAX,
 			   gn_random() % 2 ? GN_FOREVER : gn_deadline_us(gn_random() % WAIT_US));
 
+	if (w->plan.rounds && rc > 0 && gn_now_ns() - start_ns > WAIT_MAX_NS)
+		world_fail(w, "a wait took %llu ns", (unsigned long long)(gn_now_ns() - start_ns));
 	for (int i = 0; i < rc; i++)
 		op_ended(t, ended[i]->user);
 }
@@ -248,6 +254,8 @@ static void thread_loop(struct thread *t)
 				gn_io_cancel(&t->op[i].req);
 			}
 		thread_wait(t);
+		if (w->plan.rounds)
+			gn_sleep_us(ROUND_US - gn_now_ns() / 1000 % ROUND_US);
 		if (gn_random() % 16 == 0)
 			gn_sleep_us(gn_random() % 200);
 	}
@@ -407,8 +415,8 @@ out:
 
 int client_main(struct gn_env *env, int argc, char **argv)
 {
-	const struct client_arg *arg = env->arg;
-	struct world *w = arg->w;
+	const struct seeds_client *arg = env->arg;
+	struct world *w = (struct world *)arg->run;
 	struct client c = {.w = w, .index = arg->index};
 	struct gn_io_opts opts = w->plan.opts;
 	struct gn_fabric *fabric;
@@ -416,7 +424,7 @@ int client_main(struct gn_env *env, int argc, char **argv)
 
 	(void)argc, (void)argv;
 	if (w->lives++ >= LIVES_MAX) {
-		w->clients_over++;
+		w->run.clients_over++;
 		return 0;
 	}
 	rc = seeds_fabric_open(env, 100, MEMORY_US, &fabric);
@@ -433,6 +441,6 @@ int client_main(struct gn_env *env, int argc, char **argv)
 	}
 	if (!*w->run.failure)
 		seeds_fabric_close(&w->run, fabric, "a client");
-	w->clients_over++;
+	w->run.clients_over++;
 	return 0;
 }

@@ -32,10 +32,10 @@ struct lender {
 	struct session session[CLIENTS_MAX];
 };
 
-static bool all_over(const struct world *w)
+static bool all_over(const struct seeds *run)
 {
-	return w->clients_over == w->plan.n_clients ||
-	       gn_sim_now_ns(w->run.sim) > w->active_ns + SILENCE_NS;
+	return seeds_over(run, ((const struct world *)run)->plan.n_clients, SILENCE_NS) ||
+	       *run->failure;
 }
 
 /* The old qp must be gone before the new one carries data. */
@@ -172,14 +172,15 @@ static void lender_end(struct lender *l)
 	gn_ctx_destroy(l->ctx);
 }
 
-static int lender_serve_once(struct world *w, struct gn_fabric *fabric, uint32_t stop_us)
+static int lender_serve_once(struct seeds *run, struct gn_fabric *fabric, uint32_t stop_us)
 {
+	struct world *w = (struct world *)run;
 	struct lender l = {.w = w, .incarnation = ++w->incarnation};
 	int rc = lender_begin(&l, fabric);
 
 	world_log(w, "lends memory, incarnation %llu: %s", (unsigned long long)l.incarnation,
 		  gn_strerror(rc));
-	while (!rc && !all_over(w) && !*w->run.failure &&
+	while (!rc && !all_over(run) &&
 	       (!stop_us || gn_sim_now_ns(w->run.sim) < stop_us * 1000ull)) {
 		struct gn_event event;
 		struct gn_wc wc;
@@ -190,27 +191,21 @@ static int lender_serve_once(struct world *w, struct gn_fabric *fabric, uint32_t
 		gn_cq_poll(l.cq, &wc, 1);
 	}
 	lender_end(&l);
+	w->sums.restarts += !rc && stop_us;
 	return rc;
 }
 
 int lender_main(struct gn_env *env, int argc, char **argv)
 {
 	struct world *w = env->arg;
-	uint32_t stop_us = w->plan.stop_us;
-	struct gn_fabric *fabric;
-	int rc;
+	const struct seeds_server server = {.serve_once = lender_serve_once,
+					    .all_over = all_over,
+					    .stop_us = w->plan.stop_us,
+					    .attempts = ATTEMPTS,
+					    .pause_us = MEMORY_US,
+					    .max_down_us = DOWN_US,
+					    .no_memory = w->plan.cluster.no_memory};
 
 	(void)argc, (void)argv;
-	rc = seeds_fabric_open(env, ATTEMPTS, MEMORY_US, &fabric);
-	if (rc)
-		return w->plan.cluster.no_memory ? 0 : 1;
-	for (unsigned i = 0; i < ATTEMPTS && !all_over(w) && !*w->run.failure; i++) {
-		rc = lender_serve_once(w, fabric, stop_us);
-		gn_sleep_us(rc ? MEMORY_US : gn_random() % DOWN_US);
-		w->sums.restarts += i && !rc;
-		if (!rc)
-			stop_us = 0;
-	}
-	seeds_fabric_close(&w->run, fabric, "the lender");
-	return 0;
+	return seeds_serve(&w->run, env, &server);
 }

@@ -145,10 +145,8 @@ void test_points(struct seeds *run)
 
 	for (unsigned i = 0; i < 2; i++) {
 		w->bypass = i;
-		seeds_points(run, "alloc", 0, i ? "server, with bypass" : "server");
-		seeds_points(run, "alloc", 1, i ? "client, with bypass" : "client");
-		seeds_points(run, "register", 0, i ? "server, with bypass" : "server");
-		seeds_points(run, "register", 1, i ? "client, with bypass" : "client");
+		seeds_points(run, 0, i ? "server, with bypass" : "server");
+		seeds_points(run, 1, i ? "client, with bypass" : "client");
 	}
 }
 

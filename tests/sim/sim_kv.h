@@ -77,9 +77,6 @@ struct world {
 	struct sums sums;
 };
 
-#define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
-#define world_log(w, ...)  seeds_log(&(w)->run, __VA_ARGS__)
-
 /* kv_value.c: keys and values that identify their writers. */
 uint32_t key_make(char *to, uint32_t key);
 /* len is 0, 8, or at least 16: see value_len(). */
@@ -90,10 +87,6 @@ uint32_t value_len(uint32_t wanted);
 int value_parse(const uint8_t *from, uint32_t len, uint32_t key, struct piece *out);
 
 /* kv_client.c, kv_scribbler.c, kv_server.c; arg: struct client_arg, or struct world */
-struct client_arg {
-	struct world *w;
-	unsigned index;
-};
 gn_node_main client_main, scribbler_main, server_main;
 
 #endif

@@ -16,8 +16,7 @@ static bool all_over(const struct seeds *run)
 	const struct world *w = (const struct world *)run;
 	const uint64_t quiet_ns = w->plan.naps ? 4 * QUIET_NS : QUIET_NS;
 
-	return w->run.clients_over == w->plan.n_clients + w->plan.scribblers ||
-	       gn_sim_now_ns(w->run.sim) > w->run.active_ns + quiet_ns;
+	return seeds_over(run, w->plan.n_clients + w->plan.scribblers, quiet_ns);
 }
 
 static uint64_t clients_now(struct gn_kv_server *server)

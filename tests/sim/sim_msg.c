@@ -56,12 +56,9 @@ void test_run(struct seeds *run)
 
 void test_points(struct seeds *run)
 {
-	seeds_points(run, "alloc", 0, "responder");
-	seeds_points(run, "alloc", 1, "requester");
-	seeds_points(run, "alloc", 2, "requester with datagrams");
-	seeds_points(run, "register", 0, "responder");
-	seeds_points(run, "register", 1, "requester");
-	seeds_points(run, "register", 2, "requester with datagrams");
+	seeds_points(run, 0, "responder");
+	seeds_points(run, 1, "requester");
+	seeds_points(run, 2, "requester with datagrams");
 }
 
 void test_breadth(struct seeds *run)

@@ -71,9 +71,6 @@ struct world {
 	struct sums sums;
 };
 
-#define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
-#define world_log(w, ...)  seeds_log(&(w)->run, __VA_ARGS__)
-
 /* msg_requester.c, msg_responder.c; arg: struct requester_arg, struct world */
 struct requester_arg {
 	struct world *w;

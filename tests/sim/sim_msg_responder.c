@@ -74,8 +74,7 @@ static void change(struct service *s)
 /* All have returned, or crashed permanently. */
 static bool all_over(const struct world *w)
 {
-	return w->run.clients_over == w->plan.n_requesters ||
-	       gn_sim_now_ns(w->run.sim) > w->run.active_ns + SILENCE_NS;
+	return seeds_over(&w->run, w->plan.n_requesters, SILENCE_NS);
 }
 
 static void pass(struct service *s)

@@ -120,10 +120,8 @@ void test_breadth(struct seeds *run)
 
 void test_points(struct seeds *run)
 {
-	seeds_points(run, "alloc", 0, "server");
-	seeds_points(run, "alloc", 1, "client");
-	seeds_points(run, "register", 0, "server");
-	seeds_points(run, "register", 1, "client");
+	seeds_points(run, 0, "server");
+	seeds_points(run, 1, "client");
 }
 
 int main(int argc, char **argv)

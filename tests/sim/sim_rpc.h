@@ -86,9 +86,6 @@ struct world {
 	struct sums sums;
 };
 
-#define world_fail(w, ...) seeds_fail(&(w)->run, __VA_ARGS__)
-#define world_log(w, ...)  seeds_log(&(w)->run, __VA_ARGS__)
-
 /* rpc.c */
 /* A new call, or NULL if there are more than planned; number may be 0 when it is NULL. */
 struct call *world_call(struct world *w, unsigned life, uint32_t *number);
@@ -107,10 +104,6 @@ struct check {
 void check_ended(const struct check *c, const struct gn_rpc_op *op);
 
 /* rpc_client.c, rpc_raw.c, rpc_scribbler.c, rpc_server.c; arg: struct client_arg, struct world */
-struct client_arg {
-	struct world *w;
-	unsigned index;
-};
 gn_node_main client_main, raw_main, scribbler_main, server_main;
 
 static inline unsigned own_status(uint64_t call)

@@ -383,8 +383,7 @@ static uint64_t clients_now(const struct service *s)
 static bool all_over(const struct seeds *run)
 {
 	const struct world *w = (const struct world *)run;
-	return w->run.clients_over == w->plan.n_clients + w->plan.raw + w->plan.scribblers ||
-	       gn_sim_now_ns(w->run.sim) > w->run.active_ns + QUIET_NS;
+	return seeds_over(&w->run, w->plan.n_clients + w->plan.raw + w->plan.scribblers, QUIET_NS);
 }
 
 /* Time passes; a server without threads polls meanwhile. */

@@ -41,6 +41,8 @@ struct lender {
 	bool stop, refuse; /* atomic */
 	bool drop;	   /* atomic: destroys each qp that it has accepted */
 	bool odd;	   /* atomic: channels of a share get different ranges */
+	bool silent;	   /* atomic: answers no connect request */
+	bool nonsense;	   /* atomic: answers each with other bytes */
 };
 
 static inline void lender_answer(struct lender *l, struct gn_event *event)
@@ -110,7 +112,11 @@ static inline void lender_main(void *arg)
 
 		if (gn_chan_wait(l->chan, gn_deadline_us(200), &event))
 			event.type = GN_EVENT_CQ;
-		if (event.type == GN_EVENT_CONNECT_REQUEST)
+		if (event.type == GN_EVENT_CONNECT_REQUEST &&
+		    __atomic_load_n(&l->nonsense, __ATOMIC_RELAXED))
+			gn_reject(event.req, "nonsense", 8);
+		else if (event.type == GN_EVENT_CONNECT_REQUEST &&
+			 !__atomic_load_n(&l->silent, __ATOMIC_RELAXED))
 			lender_answer(l, &event);
 		if (event.type == GN_EVENT_ESTABLISHED &&
 		    __atomic_load_n(&l->drop, __ATOMIC_RELAXED))
@@ -281,9 +287,8 @@ static inline void run_shm(struct world *w)
 	assert_int_equal(gn_fabric_close(fabric), 0);
 }
 
-/* In turn: shared memory (or verbs, if an address is given), and simulated cards with all guarantees and with none. */
-static inline void run_everywhere(int (*program)(struct world *, struct gn_fabric *),
-				  const struct gn_io_opts *opts)
+static inline struct world *world_make(int (*program)(struct world *, struct gn_fabric *),
+				       const struct gn_io_opts *opts)
 {
 	struct world *w = calloc(1, sizeof(*w));
 
@@ -292,6 +297,35 @@ static inline void run_everywhere(int (*program)(struct world *, struct gn_fabri
 	w->seed = unit_seed();
 	if (opts)
 		w->opts = *opts;
+	return w;
+}
+
+/* Shared memory, or verbs if an address is given. */
+static inline void run_here(int (*program)(struct world *, struct gn_fabric *),
+			    const struct gn_io_opts *opts)
+{
+	struct world *w = world_make(program, opts);
+
+	run_shm(w);
+	free(w);
+}
+
+static inline void run_simulated(int (*program)(struct world *, struct gn_fabric *),
+				 const struct gn_io_opts *opts)
+{
+	struct world *w = world_make(program, opts);
+
+	if (!given_addr() && !THREADS_WATCHED)
+		simulate(w, "cx3-fdr", 0, w->seed);
+	free(w);
+}
+
+/* Shared memory, or verbs, and then simulated cards with all guarantees and with none. */
+static inline void run_everywhere(int (*program)(struct world *, struct gn_fabric *),
+				  const struct gn_io_opts *opts)
+{
+	struct world *w = world_make(program, opts);
+
 	run_shm(w);
 	if (!given_addr() && !THREADS_WATCHED) {
 		simulate(w, "ideal", 0, w->seed);

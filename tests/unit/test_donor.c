@@ -394,7 +394,32 @@ static int notice_await(struct donor_raw *raw, const struct notice_call *call, u
 	return 0;
 }
 
-#define TAKE_BACK_US 300000u
+#define TAKE_BACK_US 1500000u
+
+/*
+ * Reports uses of two slabs, until the donor has sent its notice: the donor halves what it knows at
+ * each of its checks. The slab that is used more comes first, so that it is never the less used one.
+ */
+static int report_uses(struct donor_raw *raw, struct raw_endpoint *e,
+		       const struct donor_grant_result *less, const struct donor_grant_result *more,
+		       const struct notice_call *call)
+{
+	const uint64_t until_ns = gn_deadline_us(UNIT_PATIENCE_US);
+
+	for (uint64_t use = 1u << 30; !call->done; use += 1u << 30) {
+		const uint64_t used[] = {2 * use, use};
+
+		EXPECT(gn_now_ns() < until_ns);
+		for (unsigned i = 0; i < 2; i++) {
+			memcpy(gn_mr_addr(e->mr), &used[i], sizeof(used[i]));
+			EXPECT(raw_access(e, GN_OP_WRITE, &raw->hello.lease,
+					  (i ? less : more)->use_offset,
+					  sizeof(used[i])) == GN_WC_OK);
+		}
+		gn_rpc_wait(raw->rpc, gn_deadline_us(1000));
+	}
+	return 0;
+}
 
 /* The client reports how often it uses each slab: the one that it does not use is asked for. */
 static int pressure_program(struct donor_world *w, struct gn_fabric *fabric)
@@ -406,22 +431,17 @@ static int pressure_program(struct donor_world *w, struct gn_fabric *fabric)
 	struct gn_donor_stats stats;
 	struct donor_raw raw;
 	struct io_attach a;
-	uint64_t use = 100;
 
 	EXPECT(raw_open(w, fabric, &raw) == 0);
 	for (unsigned i = 0; i < 3; i++)
 		EXPECT(raw_grant(&raw, &slab[i]) == GN_RPC_OK);
 	a = raw_attach_request(&raw, 0, 1);
 	EXPECT(raw_attach(&raw, &a, &e, &reply) == IO_ATTACH_OK);
-	for (unsigned i = 0; i < 3; i += 2) {
-		memcpy(gn_mr_addr(e.mr), &use, sizeof(use));
-		EXPECT(raw_access(&e, GN_OP_WRITE, &raw.hello.lease, slab[i].use_offset,
-				  sizeof(use)) == GN_WC_OK);
-	}
 	EXPECT(notice_begin(&raw, &call) == 0);
 	RAW_AWAIT(&raw, ready, 2);
 	/* The ready slabs are enough at first: nobody is asked. */
 	__atomic_store_n(&w->available, (1u << 30) - 2 * SLAB, __ATOMIC_RELAXED);
+	EXPECT(report_uses(&raw, &e, &slab[0], &slab[2], &call) == 0);
 	RAW_AWAIT(&raw, ready, 0);
 	EXPECT(notice_await(&raw, &call, DONOR_TAKE_BACK) == 0);
 	EXPECT(call.notice.slab == slab[1].slab && call.notice.left_ms <= TAKE_BACK_US / 1000);
@@ -462,10 +482,45 @@ static void test_pressure(void **state)
 	donor_run(&opts, pressure_program);
 }
 
+/* A donor that starts on a machine that is short of memory lends none. */
+static int short_program(struct donor_world *w, struct gn_fabric *fabric)
+{
+	struct donor_grant_result slab;
+	struct gn_donor_stats stats;
+	struct donor_raw raw;
+
+	EXPECT(raw_open(w, fabric, &raw) == 0);
+	EXPECT(raw_grant(&raw, &slab) == DONOR_NO_SPACE);
+	EXPECT(raw_stats(&raw, &stats) == 0);
+	EXPECT(stats.available == 4096 && stats.ready == 0 && stats.refused == 1);
+	__atomic_store_n(&w->available, UINT64_MAX, __ATOMIC_RELAXED);
+	RAW_AWAIT(&raw, ready, 2);
+	EXPECT(raw_grant(&raw, &slab) == GN_RPC_OK);
+	raw_close(&raw);
+	return 0;
+}
+
+static void test_short_from_the_start(void **state)
+{
+	struct donor_world w = {.program = short_program, .available = 4096};
+
+	(void)state;
+	w.opts.reserve = 1u << 30;
+	w.opts.available = world_available;
+	w.opts.available_arg = &w;
+	assert_int_equal(donor_run_here(&w), 0);
+}
+
 /* A drain tells the owners, and ends when they have returned their slabs. */
 static int drain_program(struct donor_world *w, struct gn_fabric *fabric)
 {
+	struct donor_list_request list = {.owner = "me"};
+	union {
+		struct donor_list_result page;
+		uint8_t bytes[4096];
+	} result;
 	struct donor_grant_result slab;
+	struct gn_donor_stats stats;
 	struct notice_call call;
 	struct donor_raw raw, late;
 
@@ -479,6 +534,10 @@ static int drain_program(struct donor_world *w, struct gn_fabric *fabric)
 	EXPECT(notice_await(&raw, &call, DONOR_LEAVING) == 0);
 	EXPECT(raw_grant(&raw, &slab) == DONOR_GOING_AWAY);
 	EXPECT(raw_hello(&late, "me", NULL, 0) == DONOR_GOING_AWAY);
+	EXPECT(raw_stats(&raw, &stats) == 0 && stats.asked == 1);
+	EXPECT(raw_call(&raw, DONOR_LIST, &list, sizeof(list), &result, sizeof(result), NULL) ==
+	       GN_RPC_OK);
+	EXPECT(result.page.n == 1 && result.page.entries[0].state == DONOR_ASKED);
 	EXPECT(raw_release(&raw, slab.slab) == GN_RPC_OK);
 	EXPECT(gn_donor_server_drain(w->server, gn_deadline_us(LONG_US)) == 0);
 	raw_close(&late);
@@ -557,7 +616,7 @@ int main(void)
 		cmocka_unit_test(test_expire), cmocka_unit_test(test_silence),
 		cmocka_unit_test(test_share),  cmocka_unit_test(test_pressure),
 		cmocka_unit_test(test_drain),  cmocka_unit_test(test_list),
-		cmocka_unit_test(test_paused),
+		cmocka_unit_test(test_paused), cmocka_unit_test(test_short_from_the_start),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

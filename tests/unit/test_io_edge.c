@@ -22,22 +22,6 @@ static int wait_one(struct gn_io_queue *queue)
 /* A stripe is 1 MiB, and consecutive stripes are on different channels. */
 #define STRIPE(i) ((uint64_t)(i) << 20)
 
-static void run_in(int (*program)(struct world *, struct gn_fabric *),
-		   const struct gn_io_opts *opts, bool simulated)
-{
-	struct world *w = calloc(1, sizeof(*w));
-
-	assert_non_null(w);
-	w->program = program;
-	w->seed = unit_seed();
-	w->opts = *opts;
-	if (!simulated)
-		run_shm(w);
-	else if (!given_addr() && !THREADS_WATCHED)
-		simulate(w, "cx3-fdr", 0, w->seed);
-	free(w);
-}
-
 /* ---- a window that is full ---- */
 
 struct other {
@@ -110,8 +94,8 @@ static int program_window_wakes(struct world *w, struct gn_fabric *fabric)
 static void test_window_wakes(void **state)
 {
 	(void)state;
-	run_in(program_window_wakes,
-	       &(struct gn_io_opts){.polling = GN_IO_EVENT, .read_window = 4096}, false);
+	run_here(program_window_wakes,
+		 &(struct gn_io_opts){.polling = GN_IO_EVENT, .read_window = 4096});
 }
 
 static void other_expires(void *arg)
@@ -163,7 +147,7 @@ static int program_window_broken(struct world *w, struct gn_fabric *fabric)
 static void test_window_broken(void **state)
 {
 	(void)state;
-	run_in(program_window_broken, &(struct gn_io_opts){.read_window = 4096}, true);
+	run_simulated(program_window_broken, &(struct gn_io_opts){.read_window = 4096});
 }
 
 /* ---- fairness ---- */
@@ -253,8 +237,8 @@ static int program_write_beside_reads(struct world *w, struct gn_fabric *fabric)
 static void test_write_beside_reads(void **state)
 {
 	(void)state;
-	run_in(program_write_beside_reads,
-	       &(struct gn_io_opts){.depth = 4, .channels = 1, .batching = GN_IO_DOORBELL}, true);
+	run_simulated(program_write_beside_reads,
+		      &(struct gn_io_opts){.depth = 4, .channels = 1, .batching = GN_IO_DOORBELL});
 }
 
 static int program_large_beside_small(struct world *w, struct gn_fabric *fabric)
@@ -266,7 +250,7 @@ static int program_large_beside_small(struct world *w, struct gn_fabric *fabric)
 static void test_large_beside_small(void **state)
 {
 	(void)state;
-	run_in(program_large_beside_small, &(struct gn_io_opts){.read_window = 65536}, true);
+	run_simulated(program_large_beside_small, &(struct gn_io_opts){.read_window = 65536});
 }
 
 /* Refuses short requests, as long as there are others. */
@@ -343,11 +327,10 @@ static void test_wait_deadline(void **state)
 {
 	(void)state;
 	for (unsigned p = 0; p < GN_IO_POLLINGS; p++)
-		run_in(program_wait_deadline,
-		       &(struct gn_io_opts){.polling = (enum gn_io_polling)p,
-					    .channels = 1,
-					    .admit = admit_long},
-		       true);
+		run_simulated(program_wait_deadline,
+			      &(struct gn_io_opts){.polling = (enum gn_io_polling)p,
+						   .channels = 1,
+						   .admit = admit_long});
 }
 
 /* ---- queues ---- */
@@ -397,7 +380,7 @@ static int program_deep_queue(struct world *w, struct gn_fabric *fabric)
 static void test_deep_queue(void **state)
 {
 	(void)state;
-	run_in(program_deep_queue, &(struct gn_io_opts){.channels = 1}, false);
+	run_here(program_deep_queue, &(struct gn_io_opts){.channels = 1});
 }
 
 /* An event loop that looks at the source before it polls learns of a request that ended at once. */
@@ -515,7 +498,7 @@ static int program_repeat_ends(struct world *w, struct gn_fabric *fabric)
 static void test_repeat_ends(void **state)
 {
 	(void)state;
-	run_in(program_repeat_ends, &(struct gn_io_opts){.channels = 1}, true);
+	run_simulated(program_repeat_ends, &(struct gn_io_opts){.channels = 1});
 }
 
 /*
@@ -618,7 +601,7 @@ static int program_source_deadline(struct world *w, struct gn_fabric *fabric)
 static void test_source_deadline(void **state)
 {
 	(void)state;
-	run_in(program_source_deadline, &(struct gn_io_opts){.channels = 1}, true);
+	run_simulated(program_source_deadline, &(struct gn_io_opts){.channels = 1});
 }
 
 /* ---- what a request refers to ---- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The I/O engine: several threads, connections that break, deadlines, cancelling, misuse. */
+#define LENT_BYTES (16u << 20)
 #include "io_world.h"
 
 static void wait_until_broken(struct world *w, unsigned n)
@@ -101,6 +102,40 @@ static void test_deadlines(void **state)
 	run_everywhere(program_deadlines, NULL);
 }
 
+/*
+ * One connection is broken and stays so, others are up and idle: a busy thread that waits for the
+ * first sleeps. A simulated thread that polled instead would poll some 2,000,000 times.
+ */
+static int program_busy_sleeps(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_io_stats before = {.size = sizeof(before)}, after = before;
+	uint8_t bytes[512];
+	struct user u;
+
+	EXPECT(user_open(&u, w, fabric) == 0);
+	__atomic_store_n(&w->lender.refuse, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->lender.breaks, 1, __ATOMIC_RELEASE);
+	wait_until_broken(w, 1);
+	EXPECT(one(&u, u.queue, GN_IO_READ, 0, bytes, sizeof(bytes), gn_deadline_us(20000)) ==
+	       -ETIMEDOUT);
+	EXPECT(gn_io_query(u.io, &before) == 0);
+	EXPECT(one(&u, u.queue, GN_IO_READ, 0, bytes, sizeof(bytes), gn_deadline_us(100000)) ==
+	       -ETIMEDOUT);
+	EXPECT(gn_io_query(u.io, &after) == 0);
+	EXPECT(after.polls - before.polls < 10000);
+	EXPECT(one(&u, u.queue, GN_IO_READ, 1 << 20, bytes, sizeof(bytes), 0) == 0);
+	__atomic_store_n(&w->lender.refuse, false, __ATOMIC_RELAXED);
+	EXPECT(user_close(&u) == 0);
+	return 0;
+}
+
+static void test_busy_sleeps(void **state)
+{
+	(void)state;
+	run_simulated(program_busy_sleeps, &(struct gn_io_opts){.polling = GN_IO_BUSY});
+	run_simulated(program_busy_sleeps, &(struct gn_io_opts){.polling = GN_IO_SHARED_CQ});
+}
+
 /* Another incarnation: what was there is lost. */
 static int program_lost(struct world *w, struct gn_fabric *fabric)
 {
@@ -123,6 +158,194 @@ static void test_lost(void **state)
 {
 	(void)state;
 	run_everywhere(program_lost, NULL);
+}
+
+struct waiter {
+	struct user *u;
+	uint64_t offset, ended_ns;
+	int status;
+};
+
+static void waiter_main(void *arg)
+{
+	struct waiter *t = arg;
+	struct gn_io_queue *queue;
+	uint8_t bytes[512];
+
+	t->status = gn_io_queue_create(t->u->io, 1, &queue);
+	if (t->status)
+		return;
+	t->status = one(t->u, queue, GN_IO_READ, t->offset, bytes, sizeof(bytes), 0);
+	t->ended_ns = gn_now_ns();
+	gn_io_queue_destroy(queue);
+}
+
+/* When one channel learns that the target is lost, threads that sleep on the others wake. */
+static int program_lost_wakes(struct world *w, struct gn_fabric *fabric)
+{
+	struct user u;
+	struct waiter *t = gn_alloc(2 * sizeof(*t), 0);
+	struct gn_thread *threads[2];
+	uint64_t between_ns;
+
+	EXPECT(user_open(&u, w, fabric) == 0);
+	__atomic_store_n(&w->lender.refuse, true, __ATOMIC_RELAXED);
+	/* Both channels try to connect every 100 ms, in the end: 50 ms apart. */
+	for (unsigned i = 0; i < 2; i++) {
+		__atomic_store_n(&w->lender.breaks, i + 1, __ATOMIC_RELEASE);
+		wait_until_broken(w, i + 1);
+		t[i] = (struct waiter){.u = &u, .offset = (uint64_t)i << 20};
+		EXPECT(gn_thread_start("waiter", waiter_main, &t[i], &threads[i]) == 0);
+		gn_sleep_us(i ? 400000 : 50000);
+	}
+	w->lender.incarnation++;
+	for (unsigned i = 0; i < 2; i++) {
+		EXPECT(gn_thread_join(threads[i]) == 0);
+		EXPECT(t[i].status == -ESTALE);
+	}
+	between_ns = t[0].ended_ns < t[1].ended_ns ? t[1].ended_ns - t[0].ended_ns :
+						     t[0].ended_ns - t[1].ended_ns;
+	EXPECT(between_ns < 10000000);
+	EXPECT(user_close(&u) == 0);
+	gn_free(t);
+	return 0;
+}
+
+static void test_lost_wakes(void **state)
+{
+	(void)state;
+	run_simulated(program_lost_wakes, &(struct gn_io_opts){.channels = 2});
+}
+
+/* ---- waiting ---- */
+
+#define BACKLOG 1024u
+
+/* A wait ends at its deadline, even if each of its polls finds requests of another queue. */
+static int program_backlog(struct world *w, struct gn_fabric *fabric)
+{
+	struct gn_io_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
+	struct gn_io_req *reqs = gn_alloc((BACKLOG + 1) * sizeof(*reqs), 0);
+	struct gn_io_req *list = &reqs[BACKLOG];
+	uint8_t *bytes = gn_alloc(4096, GN_PAGE);
+	struct gn_io_queue *other;
+	struct gn_io_mem *mem;
+	struct gn_io_sge sge;
+	struct user u;
+
+	EXPECT(user_open(&u, w, fabric) == 0);
+	EXPECT(gn_io_mem_register(u.io, bytes, 4096, &mem) == 0);
+	EXPECT(gn_io_queue_create(u.io, BACKLOG, &other) == 0);
+	sge = (struct gn_io_sge){.addr = bytes, .len_bytes = 512, .mem = mem};
+	/* The first channel cannot connect, the second can be used. */
+	__atomic_store_n(&w->lender.refuse, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->lender.breaks, 1, __ATOMIC_RELEASE);
+	wait_until_broken(w, 1);
+	for (unsigned i = 0; i <= BACKLOG; i++)
+		reqs[i] = (struct gn_io_req){.region = u.region,
+					     .offset = i < BACKLOG ? 1 << 20 : 0,
+					     .sge = &sge,
+					     .n_sge = 1};
+	EXPECT(gn_io_submit(u.queue, &list, 1) == 1);
+	EXPECT(gn_io_wait(u.queue, &list, 1, gn_deadline_us(5000)) == -ETIMEDOUT);
+	for (unsigned i = 0; i < BACKLOG; i++) {
+		list = &reqs[i];
+		EXPECT(gn_io_submit(other, &list, 1) == 1);
+	}
+	gn_sleep_us(10000);
+	EXPECT(gn_io_query(u.io, &before) == 0);
+	EXPECT(gn_io_wait(u.queue, &list, 1, GN_NO_WAIT) == -ETIMEDOUT);
+	EXPECT(gn_io_query(u.io, &after) == 0);
+	EXPECT(after.polls - before.polls < 4);
+	__atomic_store_n(&w->lender.refuse, false, __ATOMIC_RELAXED);
+	EXPECT(gn_io_wait(u.queue, &list, 1, gn_deadline_us(UNIT_PATIENCE_US)) == 1);
+	for (unsigned left = BACKLOG; left;) {
+		const int n = gn_io_wait(other, NULL, left, gn_deadline_us(UNIT_PATIENCE_US));
+
+		EXPECT(n > 0);
+		left -= (unsigned)n;
+	}
+	EXPECT(gn_io_queue_destroy(other) == 0);
+	EXPECT(gn_io_mem_deregister(mem) == 0);
+	EXPECT(user_close(&u) == 0);
+	gn_free(bytes);
+	gn_free(reqs);
+	return 0;
+}
+
+static void test_backlog(void **state)
+{
+	(void)state;
+	run_simulated(program_backlog, &(struct gn_io_opts){.channels = 2,
+							    .depth = BACKLOG,
+							    .batching = GN_IO_SINGLE,
+							    .polling = GN_IO_SHARED_CQ});
+}
+
+/* ---- references ---- */
+
+#define SPREAD 32u /* 16 channels, READs and WRITEs */
+
+struct remover {
+	struct gn_io_region *region;
+	unsigned asked, removed;
+};
+
+static bool admit_removing(void *arg, enum gn_io_op op, uint64_t bytes, uint64_t in_flight)
+{
+	struct remover *r = arg;
+
+	(void)op, (void)bytes, (void)in_flight;
+	r->asked++;
+	r->removed += !r->removed && gn_io_region_remove(r->region) != -EBUSY;
+	return true;
+}
+
+/* A region that a submit has posted requests of cannot be removed before the submit returns. */
+static int program_long_list(struct world *w, struct gn_fabric *fabric)
+{
+	struct remover *r = w->opts.admit_arg;
+	struct gn_io_range range = {.rights = GN_REMOTE_READ | GN_REMOTE_WRITE};
+	struct gn_io_req *reqs = gn_alloc(SPREAD * sizeof(*reqs), 0), *list[SPREAD];
+	struct gn_io_sge sges[SPREAD];
+	uint8_t *bytes = gn_alloc((size_t)SPREAD * 512, 0);
+	struct user u;
+
+	EXPECT(user_open(&u, w, fabric) == 0);
+	EXPECT(gn_mr_remote(w->lender.mr, &range.remote) == 0);
+	EXPECT(gn_io_region_add(u.target, &range, &r->region) == 0);
+	for (unsigned i = 0; i < SPREAD; i++) {
+		sges[i] = (struct gn_io_sge){.addr = bytes + (size_t)i * 512, .len_bytes = 512};
+		reqs[i] = (struct gn_io_req){.op = i % 2 ? GN_IO_READ : GN_IO_WRITE,
+					     .region = r->region,
+					     .offset = (uint64_t)(i / 2) << 20,
+					     .sge = &sges[i],
+					     .n_sge = 1};
+		list[i] = &reqs[i];
+	}
+	EXPECT(gn_io_submit(u.queue, list, SPREAD) == (int)SPREAD);
+	EXPECT(r->asked && !r->removed);
+	for (unsigned left = SPREAD; left;) {
+		const int n = gn_io_wait(u.queue, NULL, left, gn_deadline_us(UNIT_PATIENCE_US));
+
+		EXPECT(n > 0);
+		left -= (unsigned)n;
+	}
+	EXPECT(gn_io_region_remove(r->region) == 0);
+	EXPECT(user_close(&u) == 0);
+	gn_free(bytes);
+	gn_free(reqs);
+	return 0;
+}
+
+static void test_long_list(void **state)
+{
+	struct remover r = {0};
+
+	(void)state;
+	run_simulated(program_long_list,
+		      &(struct gn_io_opts){
+			      .channels = 16, .admit = admit_removing, .admit_arg = &r});
 }
 
 /* ---- threads ---- */
@@ -354,7 +577,9 @@ int main(void)
 		cmocka_unit_test(test_breaks),	       cmocka_unit_test(test_deadlines),
 		cmocka_unit_test(test_lost),	       cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_threads_breaks), cmocka_unit_test(test_source),
-		cmocka_unit_test(test_misuse),
+		cmocka_unit_test(test_misuse),	       cmocka_unit_test(test_lost_wakes),
+		cmocka_unit_test(test_backlog),	       cmocka_unit_test(test_long_list),
+		cmocka_unit_test(test_busy_sleeps),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The log: levels, sinks, what becomes of control characters and of long lines, and that a line
- * reaches stderr in one piece.
+ * The log: levels, sinks, what becomes of control characters and of long lines, that a line reaches
+ * stderr in one piece, and that nobody waits for a reader of stderr.
  */
 #include "unit.h"
 
@@ -131,6 +131,40 @@ static void test_one_write(void **state)
 	close(fds[1]);
 }
 
+/* A line that waited for a reader would end this program. */
+static void test_nobody_reads(void **state)
+{
+	static const char want[] =
+		"gannet: warn: 3 lines of the log were lost: nobody read stderr\n"
+		"gannet: error: here\n";
+	char block[4096] = {0}, got[256];
+	int fds[2], saved = dup(STDERR_FILENO);
+	ssize_t len;
+
+	(void)state;
+	assert_int_equal(pipe2(fds, O_NONBLOCK), 0);
+	while (write(fds[1], block, sizeof(block)) > 0)
+		;
+	assert_int_equal(fcntl(fds[1], F_SETFL, 0), 0);
+	gn_log_to(NULL, NULL);
+	dup2(fds[1], STDERR_FILENO);
+	alarm(UNIT_PATIENCE_US / 1000000);
+	for (unsigned i = 0; i < 3; i++)
+		gn_log(GN_LOG_ERROR, "%u", i);
+	alarm(0);
+	while (read(fds[0], block, sizeof(block)) > 0)
+		;
+	gn_log(GN_LOG_ERROR, "here");
+	dup2(saved, STDERR_FILENO);
+	len = read(fds[0], got, sizeof(got) - 1);
+	assert_true(len > 0);
+	got[len] = '\0';
+	assert_string_equal(got, want);
+	close(saved);
+	close(fds[0]);
+	close(fds[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -140,6 +174,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_control_characters, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_long_line, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_one_write, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_nobody_reads, set_up, tear_down),
 	};
 
 	setenv("GANNET_LOG", "info", 1);

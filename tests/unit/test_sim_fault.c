@@ -56,6 +56,7 @@ static const struct {
 	{"crash@5ms:n0+n1", "'n0+n1' is not a node"},
 	{"crash@5ms:n0|n1", "'n0|n1' is not a node"},
 	{"crash@5ms:n0:2x", "'2x' is too much: crash has no AMOUNT"},
+	{"low-memory@5ms:n0:2x", "'2x' is too much: low-memory has no AMOUNT"},
 	{"pause@5ms:n0", "a pause needs a +DURATION"},
 	{"partition@5ms:n0|n0", "n0 is on both sides"},
 	{"partition@5ms:n0+n2>n1+n2", "n2 is on both sides"},

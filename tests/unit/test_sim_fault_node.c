@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Faults of whole nodes: what a crash, a pause, slowness, a partition and a drifting clock do to
- * the programs there.
+ * Faults of whole nodes: what a crash, a pause, slowness, a partition, a drifting clock and
+ * lack of memory do to the programs there.
  */
 #include <errno.h>
 
+#include "base/memory.h"
 #include "gannet/fabric.h"
 #include "sim/nodes.h"
 #include "unit_sim.h"
@@ -626,6 +627,49 @@ static void test_drift_in_pause(void **state)
 	gn_sim_destroy(h.sim);
 }
 
+/* ---- lack of memory ---- */
+
+PROGRAM(looks_at_memory)
+{
+	const struct gn_sim *sim = env->arg;
+
+	for (int i = 0; i < 60; i++) {
+		const uint64_t now_ns = gn_sim_now_ns(sim);
+		const bool low = (now_ns >= 1 * MS && now_ns < 3 * MS) || now_ns >= 5 * MS;
+
+		EXPECT(exec_memory_available() == (low ? 0 : UINT64_MAX));
+		gn_free(gn_alloc(100, 0));
+		gn_sleep_us(97);
+	}
+	return 0;
+}
+
+PROGRAM(has_memory)
+{
+	(void)env;
+	for (int i = 0; i < 60; i++) {
+		EXPECT(exec_memory_available() == UINT64_MAX);
+		gn_sleep_us(97);
+	}
+	return 0;
+}
+
+/* Two that overlap add up. */
+static void test_low_memory(void **state)
+{
+	struct gn_sim *sim = sim_make_faulty(2, "low-memory@1ms+2ms:n0 low-memory@2ms+10us:n0 "
+						"low-memory@5ms:n0");
+
+	(void)state;
+	sim_spawn(sim, 0, looks_at_memory, sim);
+	sim_spawn(sim, 1, has_memory, sim);
+	assert_int_equal(gn_sim_run(sim), 0);
+	sim_assert_status(sim, 0, 0);
+	sim_assert_status(sim, 1, 0);
+	assert_int_equal(gn_sim_fault_count(sim, SIM_LOW_MEMORY), 3);
+	gn_sim_destroy(sim);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -636,7 +680,7 @@ int main(void)
 		SIM_TEST(test_slow_link),	SIM_TEST(test_partitions),
 		SIM_TEST(test_partition_drawn), SIM_TEST(test_drift),
 		SIM_TEST(test_drift_timer),	SIM_TEST(test_clock),
-		SIM_TEST(test_drift_in_pause),
+		SIM_TEST(test_drift_in_pause),	SIM_TEST(test_low_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

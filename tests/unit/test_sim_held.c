@@ -9,7 +9,7 @@
 #define SEEDS 40u
 #define LEN   300u /* several lines */
 
-enum when { IN_FLIGHT, COMPLETED, INLINED, FENCED, PEERS, DEREGISTERED };
+enum when { IN_FLIGHT, COMPLETED, INLINED, FENCED, PEERS, DEREGISTERED, OTHER_REGION };
 
 struct deed {
 	enum gn_op op;
@@ -55,6 +55,7 @@ static int write_own(struct side *s, uint32_t to)
 PROGRAM(poster)
 {
 	unsigned flags = GN_SIGNALED;
+	struct gn_mr *other;
 	struct gn_sge sge;
 	struct gn_wr wr;
 	struct side s;
@@ -62,6 +63,7 @@ PROGRAM(poster)
 
 	(void)env;
 	OR_RETURN(client_open(&s, "sim:n1", "sim:n0:1"));
+	EXPECT(gn_mr_register(s.pd, s.mem, 0, LEN, GN_LOCAL_WRITE, &other) == 0);
 	memset(s.buf, 1, LEN);
 	sge = (struct gn_sge){s.buf, deed->when == INLINED ? 64 : LEN, gn_mr_lkey(s.mr)};
 	flags |= deed->when == INLINED ? GN_INLINE : deed->when == FENCED ? GN_FENCE : 0;
@@ -74,6 +76,8 @@ PROGRAM(poster)
 		gn_sleep_us(100);
 		return 0;
 	}
+	if (deed->when == OTHER_REGION)
+		EXPECT(gn_mr_deregister(other) == 0);
 	if (deed->when == IN_FLIGHT) {
 		some_time();
 		s.buf[gn_random() % LEN]++;
@@ -83,6 +87,8 @@ PROGRAM(poster)
 	OR_RETURN(side_expect(&s, 42, GN_WC_OK, &wc));
 	s.buf[0]++;
 	EXPECT(gn_disconnect(s.qp) == 0);
+	if (deed->when != OTHER_REGION)
+		EXPECT(gn_mr_deregister(other) == 0);
 	return side_close(&s);
 }
 
@@ -200,7 +206,7 @@ static const struct deed rights[] = {
 	{GN_OP_WRITE, COMPLETED, false}, {GN_OP_WRITE_IMM, COMPLETED, false},
 	{GN_OP_SEND, COMPLETED, false},	 {GN_OP_SEND, COMPLETED, true},
 	{GN_OP_WRITE, INLINED, false},	 {GN_OP_SEND, INLINED, false},
-	{GN_OP_WRITE, FENCED, false},
+	{GN_OP_WRITE, FENCED, false},	 {GN_OP_WRITE, OTHER_REGION, false},
 };
 
 static void test_allowed(void **state)

@@ -4,6 +4,9 @@
  * take as long as the peer likes: a socket may linger, a file system may hang. A separate thread
  * closes these; it exists only while there are any. Descriptors queued for it count against the
  * process's limit; at the limit no new connection is accepted.
+ *
+ * The same thread unmaps long mappings: 20 ms for 64 MiB. The thread that ends a connection has
+ * other connections to look after.
  */
 #include "fabric/shm/shm.h"
 
@@ -11,11 +14,16 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define UNMAP_AT_ONCE (4u << 20) /* bytes */
+
 struct discarded {
-	int fd;
+	int fd; /* -1: a mapping */
+	void *addr;
+	size_t size;
 	struct discarded *next;
 };
 
@@ -38,7 +46,10 @@ static void *closer_main(void *arg)
 		pthread_mutex_unlock(&lock);
 		if (!d)
 			return NULL;
-		close(d->fd);
+		if (d->fd >= 0)
+			close(d->fd);
+		else
+			munmap(d->addr, d->size);
 		gn_free(d);
 	}
 }
@@ -62,6 +73,16 @@ static bool closer_start(void)
 	return !rc;
 }
 
+static void closer_queue(struct discarded *d)
+{
+	pthread_mutex_lock(&lock);
+	d->next = discarded;
+	discarded = d;
+	/* If no thread can be started, the next call tries again. */
+	running = running || closer_start();
+	pthread_mutex_unlock(&lock);
+}
+
 static void closer_add(int fd)
 {
 	const struct linger none = {.l_onoff = 0};
@@ -73,12 +94,19 @@ static void closer_add(int fd)
 		return;
 	}
 	d->fd = fd;
-	pthread_mutex_lock(&lock);
-	d->next = discarded;
-	discarded = d;
-	/* If no thread can be started, the next call tries again. */
-	running = running || closer_start();
-	pthread_mutex_unlock(&lock);
+	closer_queue(d);
+}
+
+void shm_unmap(void *addr, size_t size)
+{
+	struct discarded *d = size > UNMAP_AT_ONCE ? gn_alloc(sizeof(*d), 0) : NULL;
+
+	if (!d) {
+		munmap(addr, size);
+		return;
+	}
+	*d = (struct discarded){.fd = -1, .addr = addr, .size = size};
+	closer_queue(d);
 }
 
 void shm_close_fd(int fd)

@@ -158,8 +158,8 @@ void shm_map_put(struct shm_map *map)
 		*at = map->next;
 	}
 	pthread_mutex_unlock(&lock);
-	if (last) { /* outside the lock: munmap() takes long */
-		munmap(map->addr, map->size);
+	if (last) { /* outside the lock: this may take long */
+		shm_unmap(map->addr, map->size);
 		gn_free(map);
 	}
 }

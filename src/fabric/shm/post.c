@@ -8,6 +8,10 @@
 
 #include "fabric/soft/copy.h"
 
+#define PREFETCH_MIN   1024u /* shorter requests are copied before the prefetch is done */
+#define PREFETCH_BYTES 256u
+#define PREFETCH_LAST  4096u /* bytes of a long request, copied after the prefetch of the next */
+
 /*
  * Called for the first one-sided request of a post: messages need no grant, and the fence is slow.
  */
@@ -274,8 +278,39 @@ static inline void wr_complete_short(struct shm_qp *qp, const struct gn_wr *wr, 
 			     .len_bytes = wr->op == GN_OP_READ ? wr->sge->len_bytes : 0};
 }
 
+/*
+ * While a long request is copied, loads the translation and the first lines of the peer's bytes of
+ * the next one, if that is a long READ or WRITE. The processor's prefetcher continues after them. A
+ * hint only: the next request may be one that chain_check() refuses, and its view may be outdated.
+ */
+static force_inline void chain_prefetch(const struct shm_conn *c, const struct gn_wr *next)
+{
+	const struct peer_view *view;
+	bool reads;
+
+	if (next->op > GN_OP_READ || !next->n_sge || !next->sge ||
+	    next->sge->len_bytes < PREFETCH_MIN)
+		return;
+	reads = next->op == GN_OP_READ;
+	view = &c->views[soft_key_index(next->to.remote.key) % SHM_VIEWS];
+	if (unlikely(next->to.remote.offset >= view->limit[reads ? VIEW_READ : VIEW_WRITE]))
+		return;
+	if (reads)
+		prefetch_lines(view->addr + next->to.remote.offset, PREFETCH_BYTES);
+	else
+		prefetch_lines_to_write(view->addr + next->to.remote.offset, PREFETCH_BYTES);
+}
+
+static force_inline void copy_remote(uint8_t *remote, uint8_t *local, uint32_t len, bool reads)
+{
+	if (reads)
+		copy_fetch(local, remote, len);
+	else
+		copy_publish(remote, local, len);
+}
+
 /* Copies a non-empty WRITE or READ with one SGE while busy, or does nothing and returns false. */
-static force_inline bool access_short(struct shm_qp *qp, const struct gn_wr *wr, void *local,
+static force_inline bool access_short(struct shm_qp *qp, const struct gn_wr *wr, uint8_t *local,
 				      uint32_t len, bool reads)
 {
 	uint8_t *remote;
@@ -285,10 +320,20 @@ static force_inline bool access_short(struct shm_qp *qp, const struct gn_wr *wr,
 	if (unlikely(!shm_view_find(&qp->conn, wr->to.remote.key, wr->to.remote.offset, len,
 				    reads ? VIEW_READ : VIEW_WRITE, &remote)))
 		return false;
-	if (reads)
-		copy_fetch(local, remote, len);
-	else
-		copy_publish(remote, local, len);
+	if (len >= PREFETCH_MIN && wr->next) {
+		if (len > PREFETCH_LAST + GN_CACHELINE) {
+			/* Not earlier: the copy would displace prefetched lines. In whole lines. */
+			const uint32_t most = len - PREFETCH_LAST -
+					      (uint32_t)((uintptr_t)(remote + len) % GN_CACHELINE);
+
+			copy_remote(remote, local, most, reads);
+			remote += most;
+			local += most;
+			len -= most;
+		}
+		chain_prefetch(&qp->conn, wr->next);
+	}
+	copy_remote(remote, local, len, reads);
 	return true;
 }
 

@@ -265,7 +265,7 @@ struct peer_mem {
 	struct shm_map *map;
 };
 
-#define SHM_VIEWS	8u
+#define SHM_VIEWS	64u
 #define SHM_SERVE_WAIT_NS 2000000000ull /* timeout of a request that the peer executes */
 #define SHM_MEM_WAIT_NS 1000000000ull /* timeout of a request whose mem has not arrived */
 
@@ -497,6 +497,7 @@ enum wire_peer wire_peer(int sock, uid_t *uid);
 bool wire_same_peer(int sock, int other);
 
 /* ---- discard.c: does not wait for a peer ---- */
+void shm_unmap(void *addr, size_t size); /* later, if it takes long */
 void shm_close_fd(int fd); /* closes an fd received from a peer; -1 is allowed */
 /* Shuts down and closes a control socket and the fds of unread messages; -1 is allowed. */
 void shm_close_sock(int sock);

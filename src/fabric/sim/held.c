@@ -288,12 +288,20 @@ void sim_held_fini(struct sim_qp *qp)
 			held_end(qp, &qp->held[at]);
 }
 
-void sim_held_deregister(struct sim_qp *qp, const uint8_t *addr, uint64_t len_bytes)
+static bool held_uses(const struct gn_wr *wr, uint32_t lkey)
+{
+	for (uint32_t i = 0; i < wr->n_sge; i++)
+		if (wr->sge[i].lkey == lkey)
+			return true;
+	return false;
+}
+
+void sim_held_deregister(struct sim_qp *qp, uint32_t lkey)
 {
 	for (uint64_t at = qp->passed[SIM_DONE]; at < qp->sq.head; at++) {
 		struct sim_held *held = held_at(qp, at);
 
-		if (!held || !held_overlaps(held->wr, addr, len_bytes))
+		if (!held || !held_uses(held->wr, lkey))
 			continue;
 		if (qp->qp.state == GN_QP_READY)
 			held_report(qp, held, "was deregistered before it completed");

@@ -39,7 +39,7 @@ void sim_mr_fini(struct gn_mr *mr)
 		if (!qp->up)
 			continue;
 		sim_flights_land_in(qp, mr->addr, mr->length);
-		sim_held_deregister(qp, mr->addr, mr->length);
+		sim_held_deregister(qp, gn_mr_lkey(mr));
 	}
 	sim_owe(fabric->sim, fabric->sim->profile.deregister_ps);
 	soft_key_remove(&fabric->keys, mr);

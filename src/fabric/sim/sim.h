@@ -290,8 +290,8 @@ void sim_held_end(struct sim_qp *qp, uint64_t position);
 void sim_held_fini(struct sim_qp *qp); /* all of them */
 /* The fabric stored bytes in the process's memory. */
 void sim_held_placed(struct sim_proc *proc, const void *addr, uint64_t len_bytes);
-/* A region is deregistered: its buffers cannot be gathered any more. */
-void sim_held_deregister(struct sim_qp *qp, const uint8_t *addr, uint64_t len_bytes);
+/* A region is deregistered: buffers under its key cannot be gathered any more. */
+void sim_held_deregister(struct sim_qp *qp, uint32_t lkey);
 /* Gathers some bytes of a datagram now, the rest when it arrives or its request completes. */
 void sim_held_carry(struct sim_qp *qp, uint64_t position, struct sim_datagram *datagram);
 void sim_held_fill(struct sim_datagram *datagram);

@@ -13,7 +13,11 @@
  * land after the new qp carries data (the fence). It rejects a generation that is not higher than
  * the last one that it accepted. A client that resumes a session begins with a generation above all
  * earlier ones, which the donor's HELLO call returns; an earlier user of the session that comes
- * back is refused for good.
+ * back is refused for good. A client that opens a share again does not know the last generation:
+ * the donor's refusal of generation 1 states it, and the client begins in the next epoch.
+ *
+ * The upper bits of a generation are its epoch: they count the clients that took the session or
+ * the share over. A connection of a later epoch ends those of all channels of earlier ones.
  */
 #ifndef GN_IO_CORE_ATTACH_H
 #define GN_IO_CORE_ATTACH_H
@@ -25,6 +29,8 @@
 #define IO_ATTACH_VERSION 1u
 #define IO_TOKEN_BYTES	  16u
 #define IO_CHANNELS_MAX	  16u /* of one session, or of one share token */
+#define IO_EPOCH_SHIFT	  20u
+#define IO_EPOCH_MAX	  4095u
 
 enum io_attach_kind { IO_ATTACH_SESSION = 1, IO_ATTACH_SHARE = 2 };
 
@@ -60,8 +66,9 @@ struct io_attach_reply {
 	/* IO_ATTACH_SHARE: the range as the fabric's remote address, and its rights. */
 	uint64_t offset, length;
 	uint32_t key;
-	uint32_t rights;     /* IO_RIGHT_READ | IO_RIGHT_WRITE */
-	uint32_t generation; /* OLD_GENERATION: the last that was accepted; else the request's */
+	uint32_t rights; /* IO_RIGHT_READ | IO_RIGHT_WRITE */
+	/* OLD_GENERATION: the last that was accepted, or its epoch's first; else the request's. */
+	uint32_t generation;
 	uint32_t reserved;
 };
 

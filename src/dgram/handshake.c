@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The control thread: one handshake per pair of nodes, over an RC connection that carries one hello
+ * each way and is then closed. The thread sleeps while there is none.
+ *
+ *     initiator   connect ─ established ▶ send NEW or CHECK ─ receive OK, … ▶ close
+ *     acceptor    accept  ─ receive ▶ make the association, tell endpoints ▶ send OK ─ peer closes
+ *
+ * The acceptor tells its endpoints before it sends the reply, so an endpoint that receives a
+ * datagram of an unknown number finds the task in its inbox.
+ *
+ * If two nodes connect to each other at the same time, the hello of the lower incarnation wins: the
+ * other node's is answered with BUSY.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/counter.h"
+#include "base/fail.h"
+#include "base/list.h"
+#include "dgram/endpoint.h"
+
+#define HANDSHAKE_NS   1000000000u /* from the connection to the reply */
+#define CONNECT_US     1000000u
+#define HELLO_STRIDE   ((uint32_t)((sizeof(struct dgram_hello) + 63) / 64 * 64))
+#define CONN_SENDS     1u
+#define CONN_RECVS     1u
+#define CONN_CQES      (CONN_SENDS + CONN_RECVS + LINK_PROBE_SENDS)
+#define CLOSING_FACTOR 2u /* connections that are closing, beside those that are open */
+#define ID_RECV	       1u
+#define ID_SEND	       2u
+
+void dgram_remote_task(struct link_task *task);
+
+/* One handshake. */
+struct dgram_conn {
+	struct link_conn link;
+	struct gn_dgram_node *node;
+	struct dgram_remote *remote; /* of an initiator */
+	struct dgram_hello *in, *out;
+	uint64_t check_epoch; /* initiator: of a CHECK; 0: NEW */
+	uint32_t index;
+	uint32_t assoc_index; /* initiator of NEW: taken for the association */
+	bool has_index;
+	bool replied;
+	struct link_timer limit;
+};
+
+static struct gn_dgram_node *node_of(struct link_loop *loop)
+{
+	return container_of(loop, struct gn_dgram_node, loop);
+}
+
+static struct dgram_conn *conn_of(struct link_conn *link)
+{
+	return container_of(link, struct dgram_conn, link);
+}
+
+/* ---- connections ---- */
+
+static void conn_limit_fired(struct link_timer *timer, uint64_t now_ns)
+{
+	struct dgram_conn *conn = container_of(timer, struct dgram_conn, limit);
+
+	(void)now_ns;
+	link_conn_close(&conn->link);
+}
+
+static int conn_post_recv(struct dgram_conn *conn)
+{
+	const struct gn_sge sge = {conn->in, (uint32_t)sizeof(*conn->in),
+				   gn_mr_lkey(conn->node->mr)};
+	const struct gn_recv_wr wr = {.id = ID_RECV, .sge = &sge, .n_sge = 1};
+
+	return gn_post_recv(conn->link.qp, &wr, NULL);
+}
+
+static int conn_create(struct gn_dgram_node *node, struct dgram_conn **out)
+{
+	struct gn_qp_opts opts = {.size = sizeof(opts),
+				  .type = GN_QP_RC,
+				  .max_send_wr = CONN_SENDS,
+				  .max_recv_wr = CONN_RECVS};
+	struct dgram_conn *conn;
+	uint32_t i = 0;
+	uint8_t *at;
+	int rc;
+
+	while (i < node->opts.max_handshakes && node->conns[i])
+		i++;
+	if (i == node->opts.max_handshakes)
+		return -ENOSPC;
+	conn = gn_alloc(sizeof(*conn), 0);
+	if (!conn)
+		return -ENOMEM;
+	at = (uint8_t *)gn_mem_addr(node->mem) + (size_t)i * 2 * HELLO_STRIDE;
+	conn->node = node;
+	conn->index = i;
+	conn->in = (struct dgram_hello *)(void *)at;
+	conn->out = (struct dgram_hello *)(void *)(at + HELLO_STRIDE);
+	link_timer_init(&conn->limit, conn_limit_fired);
+	link_conn_init(&node->loop, &conn->link);
+	rc = link_conn_create_qp(&conn->link, node->pd, &opts);
+	if (!rc)
+		rc = conn_post_recv(conn);
+	if (rc) {
+		gn_qp_destroy(conn->link.qp);
+		gn_free(conn);
+		return rc;
+	}
+	node->conns[i] = conn;
+	link_timer_set(&node->loop.timers, &conn->limit, gn_now_ns() + HANDSHAKE_NS);
+	*out = conn;
+	return 0;
+}
+
+/* ---- hellos ---- */
+
+static void hello_fill(struct gn_dgram_node *node, struct dgram_hello *out, uint32_t kind)
+{
+	memset(out, 0, sizeof(*out));
+	out->magic = DGRAM_MAGIC;
+	out->kind = kind;
+	out->threads = node->opts.threads;
+	out->incarnation = node->incarnation;
+	out->flags = node->opts.flags & GN_DGRAM_MAPPED;
+	out->datagram_bytes = node->opts.datagram_bytes;
+	memcpy(out->addr, node->addr, sizeof(out->addr));
+	memcpy(out->thread, node->thread_addr, out->threads * sizeof(*out->thread));
+}
+
+static void conn_send(struct dgram_conn *conn)
+{
+	const struct gn_sge sge = {conn->out, DGRAM_HELLO_BYTES(conn->out->threads),
+				   gn_mr_lkey(conn->node->mr)};
+	struct gn_wr wr;
+
+	gn_wr_send(&wr, ID_SEND, &sge, GN_SIGNALED);
+	if (gn_post_send(conn->link.qp, &wr, NULL))
+		link_conn_fail(&conn->link);
+}
+
+/* ---- initiator ---- */
+
+static int conn_established(struct link_conn *link, const struct gn_event *event)
+{
+	struct dgram_conn *conn = conn_of(link);
+	struct gn_dgram_node *node = conn->node;
+
+	if (event->type != GN_EVENT_ESTABLISHED)
+		return event->status ? event->status : -ECONNREFUSED;
+	hello_fill(node, conn->out, conn->check_epoch ? DGRAM_HELLO_CHECK : DGRAM_HELLO_NEW);
+	conn->out->random = gn_random();
+	conn->out->epoch = conn->check_epoch;
+	conn->out->attempt = ++node->attempts;
+	conn->out->index = conn->assoc_index;
+	link_conn_established(link);
+	conn_send(conn);
+	return 0;
+}
+
+static void remote_connect(struct dgram_remote *remote, uint64_t check_epoch)
+{
+	struct gn_dgram_node *node = remote->node;
+	const struct gn_conn_opts opts = {.size = sizeof(opts), .timeout_us = CONNECT_US};
+	struct dgram_conn *conn;
+
+	if (remote->connecting || !*remote->addr || node->n_endpoints < node->opts.threads ||
+	    remote->backoff.at_ns > gn_now_ns())
+		return;
+	if (conn_create(node, &conn)) {
+		link_backoff_failed(&remote->backoff);
+		return;
+	}
+	conn->remote = remote;
+	conn->check_epoch = check_epoch;
+	conn->has_index = !check_epoch && !dgram_index_take(node, &conn->assoc_index);
+	remote->connecting = true;
+	counter_add(&node->stats.attempts, 1);
+	counter_add(&node->stats.checks, check_epoch != 0);
+	if ((!check_epoch && !conn->has_index) ||
+	    link_conn_connect(&conn->link, remote->addr, &opts))
+		link_conn_close(&conn->link);
+}
+
+static struct dgram_assoc *assoc_of_epoch(struct gn_dgram_node *node, uint64_t epoch)
+{
+	struct dgram_assoc *assoc = node->assocs;
+
+	while (assoc && assoc->epoch != epoch)
+		assoc = assoc->next;
+	return assoc;
+}
+
+/* Runs in the control thread: an endpoint has no association, suspects one, or ends it. */
+void dgram_remote_task(struct link_task *task)
+{
+	struct dgram_remote *remote = container_of(task, struct dgram_remote, want);
+	struct gn_dgram_node *node = remote->node;
+	uint64_t check_epoch, renew_epoch;
+
+	gn_mutex_lock(&node->lock);
+	__atomic_store_n(&remote->wanted, false, __ATOMIC_RELEASE);
+	check_epoch = __atomic_exchange_n(&remote->check_epoch, 0, __ATOMIC_ACQ_REL);
+	renew_epoch = __atomic_exchange_n(&remote->renew_epoch, 0, __ATOMIC_ACQ_REL);
+	if (__atomic_exchange_n(&remote->gone, false, __ATOMIC_ACQ_REL)) {
+		for (struct dgram_assoc *a = node->assocs, *next; a; a = next) {
+			next = a->next;
+			if (a->remote == remote)
+				dgram_assoc_end(a);
+		}
+	} else if (!remote->assoc || remote->assoc->epoch == renew_epoch) {
+		remote_connect(remote, 0);
+	} else if (check_epoch && assoc_of_epoch(node, check_epoch)) {
+		remote_connect(remote, check_epoch);
+	}
+	dgram_assocs_sweep(node);
+	gn_mutex_unlock(&node->lock);
+}
+
+static bool peers_allowed(const struct gn_dgram_node *node, uint32_t threads)
+{
+	return node->n_peers + dgram_assoc_peers(node, threads) <= node->opts.max_peers;
+}
+
+/* A reply to NEW. */
+static void initiator_new(struct dgram_conn *conn, const struct dgram_hello *hello)
+{
+	struct gn_dgram_node *node = conn->node;
+	struct dgram_remote *remote = conn->remote;
+	const uint64_t epoch = dgram_epoch(conn->out->random, hello->random);
+
+	if (hello->kind != DGRAM_HELLO_OK || node->n_endpoints < node->opts.threads ||
+	    !peers_allowed(node, hello->threads) || assoc_of_epoch(node, epoch))
+		return;
+	for (struct dgram_assoc *a = node->assocs, *next; a; a = next) {
+		next = a->next;
+		if (a->remote == remote && a->incarnation != hello->incarnation)
+			dgram_assoc_end(a);
+	}
+	if (!dgram_assoc_add(remote, hello, epoch, true, conn->assoc_index))
+		return;
+	conn->has_index = false;
+	remote->backoff = (struct link_backoff){0};
+}
+
+static void initiator_received(struct dgram_conn *conn, const struct dgram_hello *hello)
+{
+	struct dgram_assoc *assoc;
+
+	if (!conn->check_epoch) {
+		initiator_new(conn, hello);
+		return;
+	}
+	assoc = assoc_of_epoch(conn->node, conn->check_epoch);
+	if (hello->kind == DGRAM_HELLO_UNKNOWN && assoc)
+		dgram_assoc_end(assoc);
+	else if (hello->kind == DGRAM_HELLO_OK && assoc)
+		__atomic_store_n(&assoc->confirmed, true, __ATOMIC_RELAXED);
+	conn->remote->backoff = (struct link_backoff){0};
+}
+
+/* ---- acceptor ---- */
+
+static void control_request(struct link_loop *loop, struct gn_event *event)
+{
+	struct gn_dgram_node *node = node_of(loop);
+	const struct gn_conn_opts opts = {.size = sizeof(opts)};
+	struct dgram_conn *conn;
+
+	if (conn_create(node, &conn)) {
+		counter_add(&node->stats.refused, 1);
+		gn_reject(event->req, NULL, 0);
+		return;
+	}
+	if (gn_accept(event->req, conn->link.qp, &opts))
+		link_conn_close(&conn->link);
+	else
+		link_conn_accepted(&conn->link);
+}
+
+/* Ends what the hello makes obsolete: see the architecture page. */
+static void acceptor_end_obsolete(struct dgram_remote *remote, const struct dgram_hello *hello)
+{
+	struct gn_dgram_node *node = remote->node;
+
+	for (struct dgram_assoc *a = node->assocs, *next; a; a = next) {
+		next = a->next;
+		if (a->remote != remote && a->incarnation != hello->incarnation)
+			continue;
+		if (a->incarnation != hello->incarnation || !a->initiated)
+			dgram_assoc_end(a);
+	}
+}
+
+static uint32_t acceptor_new(struct dgram_conn *conn, const struct dgram_hello *hello)
+{
+	struct gn_dgram_node *node = conn->node;
+	struct dgram_hello *out = conn->out;
+	struct dgram_remote *remote;
+	uint64_t epoch;
+	uint32_t index;
+
+	if (((hello->flags ^ node->opts.flags) & GN_DGRAM_MAPPED) ||
+	    ((hello->flags & GN_DGRAM_MAPPED) && hello->threads != node->opts.threads))
+		return DGRAM_HELLO_REFUSED;
+	remote = dgram_remote_get(node, hello->addr);
+	if (!remote)
+		return DGRAM_HELLO_BUSY;
+	/* We are connecting there, too: the lower incarnation's hello wins. */
+	if (remote->connecting && node->incarnation < hello->incarnation)
+		return DGRAM_HELLO_BUSY;
+	/* A later hello of the same incarnation was there before. */
+	if (remote->incarnation == hello->incarnation && hello->attempt <= remote->attempt)
+		return DGRAM_HELLO_BUSY;
+	acceptor_end_obsolete(remote, hello);
+	epoch = dgram_epoch(hello->random, out->random);
+	if (!peers_allowed(node, hello->threads) || assoc_of_epoch(node, epoch) ||
+	    dgram_index_take(node, &index))
+		return DGRAM_HELLO_BUSY;
+	if (!dgram_assoc_add(remote, hello, epoch, false, index)) {
+		node->indices[index] = false;
+		return DGRAM_HELLO_BUSY;
+	}
+	remote->attempt = hello->attempt;
+	out->index = index;
+	return DGRAM_HELLO_OK;
+}
+
+static uint32_t acceptor_kind(struct dgram_conn *conn, const struct dgram_hello *hello)
+{
+	struct gn_dgram_node *node = conn->node;
+
+	if (hello->kind == DGRAM_HELLO_CHECK)
+		return assoc_of_epoch(node, hello->epoch) ? DGRAM_HELLO_OK : DGRAM_HELLO_UNKNOWN;
+	if (hello->kind != DGRAM_HELLO_NEW)
+		return DGRAM_HELLO_REFUSED;
+	return node->n_endpoints < node->opts.threads ? (uint32_t)DGRAM_HELLO_BUSY :
+							acceptor_new(conn, hello);
+}
+
+static void acceptor_received(struct dgram_conn *conn, const struct dgram_hello *hello)
+{
+	hello_fill(conn->node, conn->out, DGRAM_HELLO_OK);
+	conn->out->random = gn_random();
+	conn->out->kind = acceptor_kind(conn, hello);
+	dgram_remotes_sweep(conn->node);
+	if (conn->out->kind == DGRAM_HELLO_BUSY || conn->out->kind == DGRAM_HELLO_REFUSED)
+		counter_add(&conn->node->stats.refused, 1);
+	conn_send(conn);
+}
+
+/* ---- link callbacks ---- */
+
+static void control_completed(struct link_conn *link, const struct gn_wc *wc)
+{
+	struct dgram_conn *conn = conn_of(link);
+	struct gn_dgram_node *node = conn->node;
+	struct dgram_hello hello;
+
+	link->active = true;
+	if (wc->id != ID_RECV || conn->replied)
+		return;
+	conn->replied = true;
+	gn_mutex_lock(&node->lock);
+	if (dgram_hello_check(conn->in, wc->len_bytes, &hello)) {
+		counter_add(&node->stats.refused, 1);
+		link_conn_fail(link);
+	} else if (conn->remote) {
+		initiator_received(conn, &hello);
+		link_conn_fail(link); /* it has served its purpose */
+	} else {
+		acceptor_received(conn, &hello);
+	}
+	dgram_assocs_sweep(node);
+	gn_mutex_unlock(&node->lock);
+}
+
+static void control_conn_failed(struct link_conn *link)
+{
+	link_conn_close(link);
+}
+
+static bool control_destroy(struct link_conn *link)
+{
+	struct dgram_conn *conn = conn_of(link);
+	struct gn_dgram_node *node = conn->node;
+
+	link_timer_set(&node->loop.timers, &conn->limit, GN_FOREVER);
+	gn_mutex_lock(&node->lock);
+	if (conn->remote) {
+		conn->remote->connecting = false;
+		if (!conn->replied)
+			link_backoff_failed(&conn->remote->backoff);
+	}
+	if (conn->has_index)
+		node->indices[conn->assoc_index] = false;
+	node->conns[conn->index] = NULL;
+	gn_mutex_unlock(&node->lock);
+	gn_free(conn);
+	return true;
+}
+
+static const struct link_ops control_ops = {
+	.completed = control_completed,
+	.request = control_request,
+	.connect_done = conn_established,
+	.conn_failed = control_conn_failed,
+	.destroy = control_destroy,
+};
+
+/* ---- the thread ---- */
+
+static void control_main(void *arg)
+{
+	struct gn_dgram_node *node = arg;
+	struct link_loop *loop = &node->loop;
+
+	while (!__atomic_load_n(&node->stop, __ATOMIC_ACQUIRE)) {
+		link_loop_run_tasks(loop);
+		link_loop_force_maintain(loop);
+		link_loop_maintain(loop);
+		link_loop_wait(loop, GN_FOREVER, "handshakes of datagram calls");
+	}
+	link_loop_run_tasks(loop);
+}
+
+int dgram_control_start(struct gn_dgram_node *node)
+{
+	const uint32_t n = node->opts.max_handshakes;
+	const size_t bytes = (size_t)n * 2 * HELLO_STRIDE;
+	const struct link_loop_opts opts = {.fabric = node->fabric,
+					    .completions = CLOSING_FACTOR * n * CONN_CQES,
+					    .maintain_every = 1};
+	int rc = link_loop_open(&node->loop, &control_ops, &opts);
+
+	if (!rc)
+		rc = gn_pd_create(node->loop.ctx, &node->pd);
+	if (!rc)
+		rc = gn_mem_alloc(node->fabric, bytes, 0, &node->mem);
+	if (!rc)
+		rc = gn_mr_register(node->pd, node->mem, 0, bytes, GN_LOCAL_WRITE, &node->mr);
+	node->conns = gn_alloc(n * sizeof(struct dgram_conn *), 0);
+	if (!rc && !node->conns)
+		rc = gn_fail_text(-ENOMEM, "gn_dgram_node_create(): " NO_MEMORY);
+	if (!rc && *node->addr)
+		rc = gn_listener_create(node->loop.ctx, node->addr, node->loop.chan,
+					node->opts.listener_flags, &node->listener);
+	if (!rc)
+		rc = gn_thread_start("dgram", control_main, node, &node->thread);
+	return rc;
+}
+
+static void control_wake(struct link_task *task)
+{
+	(void)task;
+}
+
+void dgram_control_stop(struct gn_dgram_node *node)
+{
+	if (node->thread) {
+		__atomic_store_n(&node->stop, true, __ATOMIC_RELEASE);
+		node->wake.run = control_wake;
+		link_loop_post(&node->loop, &node->wake);
+		gn_thread_join(node->thread);
+	}
+	gn_listener_destroy(node->listener);
+	for (uint32_t i = 0; node->conns && i < node->opts.max_handshakes; i++)
+		if (node->conns[i])
+			link_conn_close(&node->conns[i]->link);
+	link_conns_sweep_all(&node->loop);
+	gn_mr_deregister(node->mr);
+	gn_mem_free(node->mem);
+	gn_pd_destroy(node->pd);
+	link_loop_close(&node->loop);
+	gn_free(node->conns);
+}

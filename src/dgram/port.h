@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A UD qp with its receives and send buffers. Any host on the network can send to the qp: the qkey
+ * is random and known to accepted peers only, and no datagram is longer than a receive. If the qp
+ * fails nevertheless, it is reset in place: datagrams in flight are lost.
+ *
+ * A send buffer is taken, filled and sent. Inline sends free it at once, others when their
+ * completion, or a later one, was polled. Sends are chained until port_flush(): one doorbell.
+ */
+#ifndef GN_DGRAM_PORT_H
+#define GN_DGRAM_PORT_H
+
+#include "gannet/fabric.h"
+#include "link/link.h"
+
+#define PORT_CHAIN 32u
+
+struct port_opts {
+	uint32_t datagram_bytes; /* longest */
+	uint32_t receives, sends;
+	bool signal_all;  /* else every 32nd send, and when buffers run short */
+	bool single_recv; /* post receives one by one */
+};
+
+/* Counters: written by the owner. */
+struct port_stats {
+	uint64_t sent, doorbells, recv_doorbells, resets;
+};
+
+struct dgram_port {
+	struct port_opts opts;
+	struct link_loop *loop; /* its cq gets the receives */
+	struct gn_pd *pd;
+	struct gn_cq *send_cq;
+	struct gn_qp *qp;
+	struct gn_mem *mem;
+	struct gn_mr *mr;
+	uint8_t *recv_base, *send_base, *spill; /* spill: the tail of datagrams that are too long */
+	uint32_t lkey;
+	uint32_t recv_stride, send_stride, spill_bytes;
+	uint32_t max_inline;
+	bool broken;
+	/* sends: sequence numbers; a signaled send's id is its own */
+	uint64_t queued, completed;
+	uint32_t depth, unsignaled;
+	uint32_t n_chain, n_repost;
+	struct gn_wr chain[PORT_CHAIN];
+	struct gn_sge sge[PORT_CHAIN];
+	uint16_t chain_buffer[PORT_CHAIN]; /* to be freed after the post; PORT_NO_BUFFER */
+	uint32_t repost[PORT_CHAIN];
+	/* buffers: a stack of free ones; those in flight by sequence number */
+	uint16_t *free_buffers;
+	uint32_t n_free;
+	uint16_t *in_flight; /* ring of ring_mask + 1 entries; PORT_NO_BUFFER: none */
+	uint64_t ring_mask;
+	uint64_t freed; /* sends whose buffers were freed */
+	struct port_stats stats;
+	uint64_t reset_ns; /* earliest time of the next reset */
+};
+
+#define PORT_NO_BUFFER UINT16_MAX
+
+int port_open(struct dgram_port *port, struct link_loop *loop, const struct port_opts *opts);
+void port_close(struct dgram_port *port);
+
+/* Takes a send buffer; -EAGAIN: all are in flight. */
+int port_take(struct dgram_port *port, uint16_t *out);
+static inline uint8_t *port_buffer(const struct dgram_port *port, uint16_t buffer)
+{
+	return port->send_base + (size_t)buffer * port->send_stride;
+}
+/* Gives back a buffer that is not sent. */
+void port_give_back(struct dgram_port *port, uint16_t buffer);
+/* Chains a datagram and releases the buffer. Returns its sequence number + 1. */
+uint64_t port_send(struct dgram_port *port, uint16_t buffer, uint32_t len, struct gn_ah *ah,
+		   uint32_t qpn, uint32_t qkey);
+/* Posts the chain. */
+void port_flush_sends(struct dgram_port *port);
+/* Posts receives again. */
+void port_flush_receives(struct dgram_port *port);
+
+/* The received bytes of a completion, behind the GRH; NULL: not a datagram. */
+const uint8_t *port_received(struct dgram_port *port, const struct gn_wc *wc, uint32_t *len);
+/* The receive of the completion may be posted again. */
+void port_repost(struct dgram_port *port, const struct gn_wc *wc);
+/* Have all sends before this sequence number completed? Polls. */
+bool port_sent(struct dgram_port *port, uint64_t sequence);
+/* From time to time: resets a failed qp. True: it was reset now. */
+bool port_maintain(struct dgram_port *port, uint64_t now_ns);
+
+#endif

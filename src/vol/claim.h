@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT */
+/* For layers that use a volume as a whole: at most one of them has it. */
+#ifndef GN_VOL_CLAIM_H
+#define GN_VOL_CLAIM_H
+
+#include <stdbool.h>
+
+struct gn_vol;
+
+/* False: somebody else has it. */
+bool vol_claim(struct gn_vol *vol);
+void vol_unclaim(struct gn_vol *vol);
+
+#endif
