@@ -649,8 +649,11 @@ int shm_accept(struct gn_conn_req *base_req, struct gn_qp *base, const struct gn
 	}
 	return 0;
 fail:
-	gn_log(GN_LOG_WARN, "shm: cannot accept a connection: %s",
-	       rc == -EPIPE ? "the client disconnected" : gn_strerror(rc));
+	/* A client may change its mind: it is interrupted, or its deadline passes. */
+	if (rc == -EPIPE)
+		gn_log(GN_LOG_INFO, "shm: a connection was not accepted: the client disconnected");
+	else
+		gn_log(GN_LOG_WARN, "shm: cannot accept a connection: %s", gn_strerror(rc));
 	if (fds[0] >= 0)
 		close(fds[0]);
 	if (rc == -EMFILE)
