@@ -82,7 +82,9 @@ static void begin_case(enum link link)
 /* ---- load ---- */
 
 struct load {
-	unsigned left, answered, gone; /* calls */
+	unsigned made, answered, gone; /* calls */
+	unsigned calls;		       /* to make, at least */
+	uint64_t sent;		       /* datagrams of the endpoint, at least: see struct kind */
 	uint32_t bytes;
 	bool may_go; /* the server: calls may end with GN_RPC_PEER_GONE */
 	bool stop;
@@ -130,13 +132,18 @@ static void load_call(struct load *load, uint8_t *request, uint8_t *result)
 		printf("# key %u: %s\n", numbered.key, gn_rpc_status_str(op.status));
 }
 
+static bool load_goes_on(const struct load *load)
+{
+	return good && !load->stop && (load->made < load->calls || stats_now().sent < load->sent);
+}
+
 static void load_worker(void *arg)
 {
 	struct load *load = arg;
 	uint8_t *request = malloc(load->bytes), *result = malloc(load->bytes);
 
-	while (CHECK(request && result) && load->left && !load->stop && good) {
-		load->left--;
+	while (CHECK(request && result) && load_goes_on(load)) {
+		load->made++;
 		load_call(load, request, result);
 	}
 	free(request);
@@ -157,46 +164,51 @@ static void run_load(struct load *load, unsigned workers)
 #define OVERTAKEN (1u << 2)
 #define NONE	  (1u << 3) /* no drop */
 
+/*
+ * Calls of all workers can share a datagram. So a case ends when enough datagrams were sent for what
+ * it is about to have happened to some of them, in each direction: with 5%, to none of 400 once in
+ * 10^9 runs.
+ */
 struct kind {
 	const char *name;
 	enum link link;
-	unsigned proof, workers, calls;
+	unsigned proof, workers, calls, datagrams;
 	uint32_t bytes;
 };
 
 static const struct kind kinds[] = {
-	{"a link that loses nothing", CLEAN, NONE, 8, 200, 32},
-	{"5% loss", LOSS, DROPS, 8, 800, 32},
-	{"loss in bursts", BURSTS, DROPS, 8, 600, 200},
-	{"20% duplicates", DUPLICATES, TWICE | NONE, 8, 400, 32},
-	{"reordering", REORDER, OVERTAKEN | NONE, 8, 400, 32},
-	{"loss, duplicates, reordering and delay", MIXED, DROPS | TWICE | OVERTAKEN, 8, 600, 32},
-	{"the same, with requests and results of 20000 bytes", MIXED, DROPS, 2, 60, LARGE_BYTES},
-	{"30% loss", HEAVY, DROPS, 8, 120, 32},
-	{"30% loss, requests and results of 20000 bytes", HEAVY, DROPS, 2, 8, LARGE_BYTES},
+	{"a link that loses nothing", CLEAN, NONE, 8, 200, 0, 32},
+	{"10% loss", LOSS, DROPS, 8, 400, 250, 32},
+	{"loss in bursts", BURSTS, DROPS, 8, 400, 250, 200},
+	{"20% duplicates", DUPLICATES, TWICE | NONE, 8, 300, 120, 32},
+	{"reordering", REORDER, OVERTAKEN | NONE, 8, 300, 120, 32},
+	{"loss, duplicates, reordering and delay", MIXED, DROPS, 8, 400, 450, 32},
+	{"the same, 20000 bytes each way", MIXED, DROPS, 2, 40, 450, LARGE_BYTES},
+	{"30% loss", HEAVY, DROPS, 8, 100, 100, 32},
+	{"30% loss, 20000 bytes each way", HEAVY, DROPS, 2, 8, 100, LARGE_BYTES},
 };
 
 static void check_proof(const struct kind *kind, const struct report *theirs, int64_t drops,
 			const struct gn_dgram_stats *before, const struct gn_dgram_stats *after)
 {
-	const bool large = kind->bytes == LARGE_BYTES;
+	const uint64_t repeats = after->repeats - before->repeats;
+	const uint64_t pieces = after->pieces_repeated - before->pieces_repeated;
 
 	if (kind->proof & DROPS) {
 		CHECK(drops > 0);
 		CHECK(theirs->drops > 0);
-		CHECK(after->repeats + after->pieces_repeated >
-		      before->repeats + before->pieces_repeated);
-		CHECK(!large || after->pieces_repeated > before->pieces_repeated);
+		CHECK(kind->bytes == LARGE_BYTES ? pieces > 0 : repeats > 0);
 	}
 	if (kind->proof & NONE)
 		CHECK(drops == 0 && theirs->drops == 0);
-	CHECK(!(kind->proof & TWICE) || theirs->duplicates > 0);
+	/* Without a drop each repeat arrives; whatever else arrives twice is netem's doing. */
+	CHECK(!(kind->proof & TWICE) || theirs->duplicates > repeats);
 	CHECK(!(kind->proof & OVERTAKEN) || theirs->overtaken > 0);
 }
 
 static void run_kind(const struct kind *kind)
 {
-	struct load load = {.left = kind->calls, .bytes = kind->bytes};
+	struct load load = {.calls = kind->calls, .bytes = kind->bytes};
 	struct gn_dgram_stats before, after;
 	struct report theirs = {0};
 	const uint64_t began_ns = gn_now_ns();
@@ -205,12 +217,13 @@ static void run_kind(const struct kind *kind)
 
 	begin_case(kind->link);
 	before = stats_now();
+	load.sent = before.sent + kind->datagrams;
 	run_load(&load, kind->workers);
 	after = stats_now();
 	drops = link_drops();
 	CHECK(call(control, REPORT, NULL, 0, &theirs, sizeof(theirs)) == GN_RPC_OK);
-	CHECK(load.answered == kind->calls);
-	CHECK(theirs.executed == kind->calls);
+	CHECK(load.answered == load.made);
+	CHECK(theirs.executed == load.made);
 	CHECK(theirs.twice == 0);
 	for (backs = 0; first < next_key; first++)
 		backs += !(first % BACK_EVERY);
@@ -302,7 +315,7 @@ static void killer(void *arg)
 static void test_killed(const struct kind *kind)
 {
 	const uint64_t epoch = gn_dgram_peer_epoch(server), began_ns = gn_now_ns();
-	struct load load = {.left = KEYS / 4, .bytes = 32, .may_go = true};
+	struct load load = {.calls = KEYS / 4, .bytes = kind->bytes, .may_go = true};
 	struct gn_dgram_stats before;
 
 	begin_case(kind->link);
@@ -313,18 +326,20 @@ static void test_killed(const struct kind *kind)
 	CHECK(load.gone > 0);			    /* calls beside DIE */
 	CHECK(stats_now().gone == before.gone + 2); /* both threads */
 	printf("# gone with %u calls after %llu ms\n", load.gone, ms_since(began_ns));
-	load = (struct load){.left = kind->calls, .bytes = kind->bytes};
+	load = (struct load){.calls = kind->calls,
+			     .bytes = kind->bytes,
+			     .sent = stats_now().sent + kind->datagrams};
 	run_load(&load, kind->workers);
-	CHECK(load.answered == kind->calls);
+	CHECK(load.answered == load.made);
 	CHECK(gn_dgram_peer_epoch(server) && gn_dgram_peer_epoch(server) != epoch);
 	CHECK(link_drops() > 0);
 	printf("# answered after %llu ms\n", ms_since(began_ns));
 	end_case(kind->name);
 }
 
-static const struct kind killed[] = {
-	{"the server is killed and started again; loss", MIXED, DROPS, 8, 100, 32},
-};
+/* Handshakes lose packets, too; one that fails is made anew after a second. */
+static const struct kind killed = {
+	"the server is killed and started again", LOSS, DROPS, 8, 100, 150, 32};
 
 /* ---- all ---- */
 
@@ -335,7 +350,7 @@ static int call_all(const char *addr)
 	struct gn_dgram_node *node;
 	struct gn_fabric *fabric;
 
-	printf("1..%u\n", LENGTH(kinds) + LENGTH(killed) + 2);
+	printf("1..%u\n", LENGTH(kinds) + 3);
 	good = true;
 	if (!CHECK(!gn_fabric_open("verbs", &fabric)) ||
 	    !CHECK(!gn_dgram_node_create(fabric, NULL, NULL, &node)) ||
@@ -347,8 +362,7 @@ static int call_all(const char *addr)
 	for (unsigned i = 0; i < LENGTH(kinds); i++)
 		run_kind(&kinds[i]);
 	test_cut();
-	for (unsigned i = 0; i < LENGTH(killed); i++)
-		test_killed(&killed[i]);
+	test_killed(&killed);
 	begin_case(CLEAN);
 	CHECK(call(server, END, NULL, 0, NULL, 0) == GN_RPC_OK);
 	CHECK(!gn_dgram_endpoint_destroy(here));

@@ -16,8 +16,8 @@
 
 static const char *const netem[N_LINKS] = {
 	[CLEAN] = "",
-	[LOSS] = "loss 5%",
-	[BURSTS] = "loss gemodel 1% 20%", /* of 5 packets on average */
+	[LOSS] = "loss 10%",
+	[BURSTS] = "loss gemodel 4% 25%", /* of 4 packets on average */
 	[DUPLICATES] = "duplicate 20%",
 	[REORDER] = "delay 2ms reorder 25%",
 	[MIXED] = "loss 5% duplicate 2% reorder 10% delay 2ms 1ms",
