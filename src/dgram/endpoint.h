@@ -120,6 +120,8 @@ struct dgram_session {
 	uint64_t reassembly_bytes; /* of requests */
 	uint64_t kept_bytes;	   /* of answers */
 	uint64_t want_ns;	   /* the next request for an association */
+	uint64_t asked_ns;	   /* the last request for credits */
+	uint32_t ask_ns;	   /* … until the next one, if nothing comes */
 	struct gn_dgram_op *waiting, **waiting_tail;
 	uint32_t n_waiting;
 	uint32_t round;	 /* of walks over the list; an op that waits has that of its submission */

@@ -94,6 +94,24 @@ static uint64_t timer_calls(struct gn_dgram_peer *peer, uint64_t now_ns)
 	return due_ns;
 }
 
+/*
+ * Answers bring credits; if none comes for a while, asks for them. Less and less often while the
+ * peer is silent, as with repeats.
+ */
+static uint64_t timer_credits(struct gn_dgram_peer *peer, uint64_t now_ns)
+{
+	struct dgram_session *session = peer->session;
+
+	if (peer->heard_ns >= session->asked_ns)
+		session->ask_ns = DGRAM_RETRY_NS;
+	if (now_ns >= session->asked_ns + session->ask_ns) {
+		dgram_send_head(peer, DGRAM_ECHO);
+		session->asked_ns = now_ns;
+		session->ask_ns = min_u32(2 * session->ask_ns, DGRAM_RTO_MAX_NS);
+	}
+	return session->asked_ns + session->ask_ns;
+}
+
 static uint64_t timer_waiting(struct gn_dgram_peer *peer, uint64_t now_ns)
 {
 	struct dgram_session *session = peer->session;
@@ -116,9 +134,8 @@ static uint64_t timer_waiting(struct gn_dgram_peer *peer, uint64_t now_ns)
 	}
 	if (!session->n_waiting || !peer->assoc)
 		return due_ns;
-	/* Answers bring credits; if none comes for a while, asks for them. */
 	if (peer->confirmed && peer->next_number == peer->granted)
-		dgram_send_head(peer, DGRAM_ECHO);
+		return min_u64(due_ns, timer_credits(peer, now_ns));
 	return min_u64(due_ns, now_ns + DGRAM_RETRY_NS);
 }
 

@@ -479,6 +479,41 @@ static void test_reset_asleep(void **state)
 	pair_close(&p);
 }
 
+/* ---- a peer that is silent ---- */
+
+#define SILENT_US	400000u
+#define SILENT_CALLS	40u
+#define SILENT_SENT_MAX 100u /* repeats and requests for credits, twice as far apart each time */
+
+static void test_silent_peer(void **state)
+{
+	struct gn_dgram_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
+	struct gn_dgram_op ops[SILENT_CALLS];
+	struct pair p = {.executed = 0};
+	unsigned n = 0;
+	uint64_t end_ns;
+
+	(void)state;
+	pair_open(&p);
+	assert_int_equal(pair_call(&p, 4), GN_RPC_OK);
+	assert_int_equal(gn_dgram_endpoint_stats(p.ep, &before), 0);
+	for (unsigned i = 0; i < SILENT_CALLS; i++) {
+		ops[i] = op_to(p.peer, pair_count, &n);
+		ops[i].request_len = 0;
+		assert_int_equal(gn_dgram_submit(&ops[i]), 0);
+	}
+	end_ns = gn_deadline_us(SILENT_US);
+	while (gn_now_ns() < end_ns) /* the server's thread computes meanwhile */
+		gn_dgram_wait(p.ep, end_ns);
+	assert_int_equal(gn_dgram_endpoint_stats(p.ep, &after), 0);
+	assert_int_equal(n, 0);
+	assert_in_range(after.sent - before.sent, 1, SILENT_SENT_MAX);
+	pair_until(&p, n == SILENT_CALLS);
+	for (unsigned i = 0; i < SILENT_CALLS; i++)
+		assert_int_equal(ops[i].status, GN_RPC_OK);
+	pair_close(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -488,7 +523,7 @@ int main(void)
 		cmocka_unit_test(test_created_again),	cmocka_unit_test(test_callback),
 		cmocka_unit_test(test_held_peer),	cmocka_unit_test(test_discarded),
 		cmocka_unit_test(test_reset_asleep),	cmocka_unit_test(test_kept_memory),
-		cmocka_unit_test(test_worker_memory),
+		cmocka_unit_test(test_worker_memory),	cmocka_unit_test(test_silent_peer),
 	};
 
 	cmocka_set_test_filter(getenv("TEST_FILTER"));

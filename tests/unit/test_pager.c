@@ -291,15 +291,15 @@ static void test_pin(void **state)
 	uint8_t *a;
 
 	(void)state;
-	pager_open(&w, 1, 1, 16, &opts);
+	pager_open(&w, 1, 1, 8, &opts);
 	a = pager_map(&w, w.bytes);
-	for (uint64_t page = 0; page < 4096; page++)
+	for (uint64_t page = 0; page < 2048; page++)
 		page_write(a, page, 1);
 	assert_int_equal(gn_pager_advise(w.pager, a + MIB, MIB, GN_PAGER_PIN), 0);
 	assert_int_equal(pager_stats(&w).pinned, 256);
 	assert_int_equal(count_mapped(a + MIB, 256), 256);
 	for (unsigned round = 0; round < 2; round++) {
-		for (uint64_t page = 0; page < 4096; page++)
+		for (uint64_t page = 0; page < 2048; page++)
 			page_write(a, page, 2 + round);
 		assert_int_equal(count_mapped(a + MIB, 256), 256);
 	}
@@ -311,7 +311,7 @@ static void test_pin(void **state)
 	assert_int_equal(pager_stats(&w).pinned, 0);
 	assert_int_equal(gn_pager_advise(w.pager, a + MIB, MIB, GN_PAGER_COLD), 0);
 	assert_int_equal(count_mapped(a + MIB, 256), 0);
-	for (uint64_t page = 0; page < 4096; page++)
+	for (uint64_t page = 0; page < 2048; page++)
 		assert_true(page_is(a, page, 3));
 	pager_close(&w);
 }
@@ -325,9 +325,9 @@ static void test_will_need(void **state)
 
 	(void)state;
 	opts.prefetch = GN_PAGER_NO_PREFETCH;
-	pager_open(&w, 1, 1, 16, &opts);
+	pager_open(&w, 1, 1, 8, &opts);
 	a = pager_map(&w, w.bytes);
-	for (uint64_t page = 0; page < 4096; page++)
+	for (uint64_t page = 0; page < 2048; page++)
 		page_write(a, page, 1);
 	assert_int_equal(gn_pager_advise(w.pager, a, MIB, GN_PAGER_WILL_NEED), 0);
 	until_ns = gn_deadline_us(UNIT_PATIENCE_US);
@@ -342,7 +342,7 @@ static void test_will_need(void **state)
 	/* These are the first to go. */
 	assert_int_equal(gn_pager_advise(w.pager, a, MIB, GN_PAGER_COLD), 0);
 	assert_int_equal(count_mapped(a, 256), 0);
-	for (uint64_t page = 0; page < 4096; page++)
+	for (uint64_t page = 0; page < 2048; page++)
 		assert_true(page_is(a, page, 1));
 	pager_close(&w);
 }

@@ -12,7 +12,7 @@
 #include "pager_world.h"
 
 #define ENTRIES 8u
-#define PAGES	2048u /* of each of two mappings: the local memory has half of one */
+#define PAGES	1280u /* of each of two mappings: the local memory has fewer than one */
 
 struct ring {
 	int fd;

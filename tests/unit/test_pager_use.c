@@ -21,22 +21,22 @@ static void test_system_calls(void **state)
 	int fd[2];
 
 	(void)state;
-	pager_open(&w, 1, 1, 16, &opts);
+	pager_open(&w, 1, 1, 8, &opts);
 	a = pager_map(&w, w.bytes);
-	for (uint64_t page = 0; page < 4096; page++)
+	for (uint64_t page = 0; page < 2048; page++)
 		page_write(a, page, 1);
 	assert_int_equal(pipe2(fd, O_CLOEXEC), 0);
-	for (uint64_t page = 0; page < 4096; page++) {
+	for (uint64_t page = 0; page < 2048; page++) {
 		uint8_t bytes[PAGE];
 
 		assert_int_equal(write(fd[1], a + page * PAGE, PAGE), PAGE);
 		assert_int_equal(read(fd[0], bytes, PAGE), PAGE);
-		assert_memory_equal(bytes, page < 2048 ? &page : &(uint64_t){4095 - page}, 8);
+		assert_memory_equal(bytes, page < 1024 ? &page : &(uint64_t){2047 - page}, 8);
 		assert_int_equal(write(fd[1], bytes, PAGE), PAGE);
-		assert_int_equal(read(fd[0], a + (4095 - page) * PAGE, PAGE), PAGE);
+		assert_int_equal(read(fd[0], a + (2047 - page) * PAGE, PAGE), PAGE);
 	}
-	for (uint64_t page = 0; page < 4096; page++) {
-		const uint64_t from = page < 2048 ? page : 4095 - page;
+	for (uint64_t page = 0; page < 2048; page++) {
+		const uint64_t from = page < 1024 ? page : 2047 - page;
 
 		assert_memory_equal(a + page * PAGE, &from, sizeof(from));
 	}
@@ -192,6 +192,8 @@ static cpu_set_t one_cpu(int cpu)
 	return set;
 }
 
+#define FOLLOW_TOUCHES 256u /* more than enough faults: see LOOK_EVERY and VOTE_FAULTS */
+
 /* The handler is where the thread is that faults, unless it stays. */
 static void follow(bool stay)
 {
@@ -208,13 +210,19 @@ static void follow(bool stay)
 	if (n < 2)
 		skip();
 	opts.stay = stay;
+	opts.prefetch = GN_PAGER_NO_PREFETCH;
 	pager_open(&w, 1, 1, 8, &opts);
 	a = pager_map(&w, w.bytes);
+	for (uint64_t page = 0; page < 2048; page++)
+		page_write(a, page, 0);
 	for (unsigned i = 0; i < 4; i++) {
+		const uint64_t faults = pager_stats(&w).faults;
+
 		set = one_cpu(cpus[i % 2]);
 		assert_int_equal(sched_setaffinity(0, sizeof(set), &set), 0);
-		for (uint64_t page = 0; page < 2048; page++)
-			page_write(a, (page * 389) % 2048, i);
+		for (uint64_t k = 0; k < FOLLOW_TOUCHES; k++)
+			page_write(a, (i * FOLLOW_TOUCHES + k) * 389 % 2048, i);
+		assert_true(pager_stats(&w).faults - faults > FOLLOW_TOUCHES / 4);
 		assert_int_equal(sched_getaffinity(handler_thread(), sizeof(handler), &handler), 0);
 		assert_true(CPU_EQUAL(&handler, stay ? &before : &set));
 	}
