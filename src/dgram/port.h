@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A UD qp with its receives and send buffers. Any host on the network can send to the qp: the qkey
- * is random and known to accepted peers only, and no datagram is longer than a receive. If the qp
- * fails nevertheless, it is reset in place: datagrams in flight are lost.
+ * A UD qp with its receives and send buffers, for datagram calls and for msg's UD protocol. Any
+ * host on the network can send to the qp: the qkey is random and known to accepted peers only, and
+ * no datagram is longer than a receive. If the qp fails nevertheless, it is reset in place:
+ * datagrams in flight are lost.
  *
  * A send buffer is taken, filled and sent. Inline sends free it at once, others when their
- * completion, or a later one, was polled. Sends are chained until port_flush(): one doorbell.
+ * completion, or a later one, was polled. A caller that keeps what it sends, to send it again, has
+ * buffers of its own, registered in the port's pd: port_send_from(). Sends are chained until
+ * port_flush_sends(): one doorbell.
  */
 #ifndef GN_DGRAM_PORT_H
 #define GN_DGRAM_PORT_H
@@ -17,14 +20,18 @@
 
 struct port_opts {
 	uint32_t datagram_bytes; /* longest */
-	uint32_t receives, sends;
-	bool signal_all;  /* else every 32nd send, and when buffers run short */
-	bool single_recv; /* post receives one by one */
+	uint32_t receives;
+	uint32_t sends;	       /* in the queue, with unsignaled ones that have completed */
+	uint32_t buffers;      /* to send from; 0: only the caller's */
+	uint32_t max_inline;   /* at most; 0: 256 */
+	uint32_t signal_every; /* send; 0: 32. And when buffers run short */
+	uint32_t chain;	       /* sends and receives per doorbell; 0: 32, the most */
+	bool single_recv;      /* post receives one by one */
 };
 
 /* Counters: written by the owner. */
 struct port_stats {
-	uint64_t sent, doorbells, recv_doorbells, resets;
+	uint64_t sent, doorbells, recvs, recv_doorbells, resets;
 };
 
 struct dgram_port {
@@ -60,6 +67,8 @@ struct dgram_port {
 
 #define PORT_NO_BUFFER UINT16_MAX
 
+/* Bytes of memory that port_open() registers. */
+size_t port_bytes(struct link_loop *loop, const struct port_opts *opts);
 int port_open(struct dgram_port *port, struct link_loop *loop, const struct port_opts *opts);
 void port_close(struct dgram_port *port);
 
@@ -74,6 +83,33 @@ void port_give_back(struct dgram_port *port, uint16_t buffer);
 /* Chains a datagram and releases the buffer. Returns its sequence number + 1. */
 uint64_t port_send(struct dgram_port *port, uint16_t buffer, uint32_t len, struct gn_ah *ah,
 		   uint32_t qpn, uint32_t qkey);
+
+/* A datagram in the caller's memory. */
+struct port_datagram {
+	void *data; /* unchanged until port_sent(), or, if inline, until it is posted */
+	uint32_t len, lkey;
+	struct gn_ah *ah;
+	uint32_t qpn, qkey;
+	uint32_t imm; /* immediate data; 0: none */
+	bool signal;  /* in any case */
+};
+
+static inline bool port_inlines(const struct dgram_port *port, uint32_t len)
+{
+	return len <= port->max_inline;
+}
+/* Chains it. Its sequence number + 1 is port->queued then. -EAGAIN: the queue is full or broken. */
+int port_send_from(struct dgram_port *port, const struct port_datagram *datagram);
+/* Sequence number + 1 of the last send that was posted, and of the last signaled one. */
+static inline uint64_t port_posted(const struct dgram_port *port)
+{
+	return port->queued - port->n_chain;
+}
+static inline uint64_t port_signaled(const struct dgram_port *port)
+{
+	return port->queued - port->unsignaled;
+}
+
 /* Posts the chain. */
 void port_flush_sends(struct dgram_port *port);
 /* Posts receives again. */

@@ -507,5 +507,5 @@ int gn_msg_requester_stats(const struct gn_msg_requester *r, struct gn_msg_stats
 {
 	if (!r)
 		return gn_fail(-EINVAL, "gn_msg_requester_stats(): requester is NULL");
-	return SIZED_WRITE(out, &r->poller.stats, "gn_msg_stats");
+	return msg_poller_stats(&r->poller, out);
 }
