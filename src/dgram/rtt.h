@@ -43,18 +43,18 @@ static inline void dgram_rtt_measured(struct dgram_rtt *rtt, uint64_t sample_ns)
 		rtt->min_ns += rtt->min_ns / 1024;
 }
 
-/* Bounds of a retransmission timeout. */
+/* Bounds of a retransmission timeout. The variation counts as at least srtt / var_divisor. */
 struct dgram_rto_bounds {
 	uint64_t min_ns, max_ns;
-	uint32_t margin_rtts; /* margin above the round trip time, at least this many times that */
+	uint32_t var_divisor;
 };
 
 /* srtt + 4 x variation, within the bounds. */
 static inline uint64_t dgram_rto_ns(const struct dgram_rtt *rtt, struct dgram_rto_bounds bounds)
 {
-	const uint64_t var_ns = 4ull * rtt->var_ns;
-	const uint64_t margin_ns = (uint64_t)bounds.margin_rtts * rtt->srtt_ns;
-	const uint64_t rto_ns = rtt->srtt_ns + (var_ns > margin_ns ? var_ns : margin_ns);
+	const uint32_t least_ns = rtt->srtt_ns / bounds.var_divisor;
+	const uint64_t var_ns = rtt->var_ns > least_ns ? rtt->var_ns : least_ns;
+	const uint64_t rto_ns = rtt->srtt_ns + 4 * var_ns;
 
 	if (rto_ns < bounds.min_ns)
 		return bounds.min_ns;
@@ -83,7 +83,7 @@ static inline bool dgram_rtt_is_sample(uint32_t attempt, uint32_t last)
 static inline void dgram_rtt_sample(struct dgram_rtt *rtt, uint64_t sample_ns, uint32_t floor_ns)
 {
 	const struct dgram_rto_bounds bounds = {
-		.min_ns = floor_ns, .max_ns = DGRAM_RTO_MAX_NS, .margin_rtts = 4};
+		.min_ns = floor_ns, .max_ns = DGRAM_RTO_MAX_NS, .var_divisor = 1};
 
 	dgram_rtt_measured(rtt, sample_ns);
 	rtt->rto_ns = (uint32_t)dgram_rto_ns(rtt, bounds);

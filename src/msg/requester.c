@@ -165,7 +165,7 @@ static int conn_create(struct gn_msg_requester *r, struct gn_msg_conn **out)
 
 	if (index < 0)
 		return index;
-	rc = requester_open_ud(r); /* replaces a broken datagram qp */
+	rc = requester_open_ud(r); /* has a port that was given up reset again */
 	if (rc)
 		return rc;
 	c = gn_alloc(sizeof(*c), MSG_CACHE_LINE);

@@ -60,7 +60,7 @@ static void conn_sample(struct gn_msg_conn *c, uint64_t ns)
 {
 	const struct dgram_rto_bounds bounds = {.min_ns = shortest_timeout_ns(c->requester),
 						.max_ns = longest_timeout_ns(c->requester),
-						.margin_rtts = 1};
+						.var_divisor = 4};
 
 	dgram_rtt_measured(&c->rtt, ns);
 	c->timeout_ns = dgram_rto_ns(&c->rtt, bounds);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * UD traffic of a poller: one port (dgram/port.h) for all connections. This file keeps the peers'
- * addresses, finds a datagram's endpoint, and knows which slot's buffer a send still uses; requester
- * and responder interpret the payload.
+ * addresses, finds a datagram's endpoint, and knows which slots' buffers the device still reads;
+ * requester and responder interpret the payload.
  *
- * The port resets its qp if it fails, and the connections stay up: datagrams in flight are lost, and
- * requesters retransmit them. If the qp fails again and again, the connections end.
+ * If the qp fails, the port resets it, and the connections stay up: datagrams in flight are lost,
+ * and requesters retransmit them. If it fails again and again, the connections end.
  */
 #include <errno.h>
 #include <string.h>
