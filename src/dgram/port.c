@@ -66,7 +66,7 @@ void port_flush_receives(struct dgram_port *port)
 void port_repost(struct dgram_port *port, const struct gn_wc *wc)
 {
 	port->repost[port->n_repost++] = (uint32_t)wc->id;
-	if (port->n_repost == port->opts.chain)
+	if (port->n_repost == PORT_CHAIN)
 		port_flush_receives(port);
 }
 
@@ -267,22 +267,19 @@ void port_flush_sends(struct dgram_port *port)
 	counter_add(&port->stats.doorbells, 1);
 }
 
-static force_inline bool queue_full(const struct dgram_port *port)
-{
-	return unlikely(port->queued - port->completed >= port->depth);
-}
-
-static void flush_and_poll(struct dgram_port *port)
-{
-	port_flush_sends(port);
-	poll_sends(port);
-}
-
 int port_take(struct dgram_port *port, uint16_t *out)
 {
-	if (unlikely(!port->n_free) || queue_full(port))
-		flush_and_poll(port);
-	if (unlikely(!port->n_free || port->broken) || queue_full(port))
+	if (unlikely(!port->n_free)) {
+		port_flush_sends(port);
+		poll_sends(port);
+	}
+	if (unlikely(port->queued - port->completed >= port->depth)) {
+		port_flush_sends(port);
+		poll_sends(port);
+		if (port->queued - port->completed >= port->depth)
+			return -EAGAIN;
+	}
+	if (unlikely(!port->n_free || port->broken))
 		return -EAGAIN;
 	*out = port->free_buffers[--port->n_free];
 	return 0;
@@ -291,6 +288,16 @@ int port_take(struct dgram_port *port, uint16_t *out)
 void port_give_back(struct dgram_port *port, uint16_t buffer)
 {
 	port->free_buffers[port->n_free++] = buffer;
+}
+
+/* Is the queue full, after a poll? */
+static force_inline bool send_queue_full(struct dgram_port *port)
+{
+	if (likely(port->queued - port->completed < port->depth))
+		return false;
+	port_flush_sends(port);
+	poll_sends(port);
+	return port->queued - port->completed >= port->depth;
 }
 
 /* Chains a datagram. buffer: the port's that it is sent from, or PORT_NO_BUFFER. */
@@ -331,9 +338,7 @@ uint64_t port_send(struct dgram_port *port, uint16_t buffer, uint32_t len, struc
 					       .signal = port->n_free < SIGNAL_EVERY};
 
 	/* Buffers taken earlier than others are sent may exceed the queue: as good as lost. */
-	if (queue_full(port))
-		flush_and_poll(port);
-	if (queue_full(port))
+	if (unlikely(send_queue_full(port)))
 		port_give_back(port, buffer);
 	else
 		chain_add(port, &datagram, buffer);
@@ -342,9 +347,7 @@ uint64_t port_send(struct dgram_port *port, uint16_t buffer, uint32_t len, struc
 
 int port_send_from(struct dgram_port *port, const struct port_datagram *datagram)
 {
-	if (queue_full(port))
-		flush_and_poll(port);
-	if (unlikely(port->broken) || queue_full(port))
+	if (unlikely(send_queue_full(port) || port->broken))
 		return -EAGAIN;
 	chain_add(port, datagram, PORT_NO_BUFFER);
 	return 0;

@@ -25,7 +25,7 @@ struct port_opts {
 	uint32_t buffers;      /* to send from; 0: only the caller's */
 	uint32_t max_inline;   /* at most; 0: 256 */
 	uint32_t signal_every; /* send; 0: 32. And when buffers run short */
-	uint32_t chain;	       /* sends and receives per doorbell; 0: 32, the most */
+	uint32_t chain;	       /* sends per doorbell; 0: 32, the most */
 	bool single_recv;      /* post receives one by one */
 };
 
