@@ -222,6 +222,8 @@ void port_close(struct dgram_port *port)
 
 static void free_completed(struct dgram_port *port)
 {
+	if (!port->opts.buffers)
+		return;
 	for (; port->freed < port->completed; port->freed++) {
 		uint16_t *at = &port->in_flight[port->freed & port->ring_mask];
 
@@ -290,40 +292,11 @@ void port_give_back(struct dgram_port *port, uint16_t buffer)
 	port->free_buffers[port->n_free++] = buffer;
 }
 
-/* Is the queue full, after a poll? */
-static force_inline bool send_queue_full(struct dgram_port *port)
+bool port_queue_stays_full(struct dgram_port *port)
 {
-	if (likely(port->queued - port->completed < port->depth))
-		return false;
 	port_flush_sends(port);
 	poll_sends(port);
 	return port->queued - port->completed >= port->depth;
-}
-
-/* Chains a datagram. buffer: the port's that it is sent from, or PORT_NO_BUFFER. */
-static force_inline void chain_add(struct dgram_port *port, const struct port_datagram *datagram,
-				   uint16_t buffer)
-{
-	const bool inlined = port_inlines(port, datagram->len);
-	const uint32_t i = port->n_chain;
-	uint32_t flags = inlined ? GN_INLINE : 0;
-
-	port->unsignaled++;
-	if (port->unsignaled >= port->opts.signal_every || datagram->signal) {
-		port->unsignaled = 0;
-		flags |= GN_SIGNALED;
-	}
-	port->sge[i] = (struct gn_sge){datagram->data, datagram->len, datagram->lkey};
-	port->chain_buffer[i] = inlined ? buffer : PORT_NO_BUFFER;
-	port->in_flight[port->queued & port->ring_mask] = inlined ? PORT_NO_BUFFER : buffer;
-	gn_wr_ud(&port->chain[i], port->queued++, &port->sge[i], datagram->ah, datagram->qpn,
-		 datagram->qkey, flags);
-	if (unlikely(datagram->imm)) {
-		port->chain[i].op = GN_OP_SEND_IMM;
-		port->chain[i].imm = datagram->imm;
-	}
-	if (++port->n_chain == port->opts.chain)
-		port_flush_sends(port);
 }
 
 uint64_t port_send(struct dgram_port *port, uint16_t buffer, uint32_t len, struct gn_ah *ah,
@@ -338,25 +311,16 @@ uint64_t port_send(struct dgram_port *port, uint16_t buffer, uint32_t len, struc
 					       .signal = port->n_free < SIGNAL_EVERY};
 
 	/* Buffers taken earlier than others are sent may exceed the queue: as good as lost. */
-	if (unlikely(send_queue_full(port)))
+	if (unlikely(port_queue_full(port)))
 		port_give_back(port, buffer);
 	else
-		chain_add(port, &datagram, buffer);
+		port_chain(port, &datagram, buffer);
 	return port->queued;
 }
 
-int port_send_from(struct dgram_port *port, const struct port_datagram *datagram)
+bool port_poll_sent(struct dgram_port *port, uint64_t sequence)
 {
-	if (unlikely(send_queue_full(port) || port->broken))
-		return -EAGAIN;
-	chain_add(port, datagram, PORT_NO_BUFFER);
-	return 0;
-}
-
-bool port_sent(struct dgram_port *port, uint64_t sequence)
-{
-	if (port->completed < sequence)
-		poll_sends(port);
+	poll_sends(port);
 	/* Unsignaled sends complete with a later one; a reset completes all. */
 	return port->completed >= sequence;
 }

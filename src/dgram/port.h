@@ -13,6 +13,9 @@
 #ifndef GN_DGRAM_PORT_H
 #define GN_DGRAM_PORT_H
 
+#include <errno.h>
+
+#include "base/bits.h"
 #include "gannet/fabric.h"
 #include "link/link.h"
 
@@ -83,6 +86,8 @@ void port_give_back(struct dgram_port *port, uint16_t buffer);
 /* Chains a datagram and releases the buffer. Returns its sequence number + 1. */
 uint64_t port_send(struct dgram_port *port, uint16_t buffer, uint32_t len, struct gn_ah *ah,
 		   uint32_t qpn, uint32_t qkey);
+/* Posts the chain. */
+void port_flush_sends(struct dgram_port *port);
 
 /* A datagram in the caller's memory. */
 struct port_datagram {
@@ -98,8 +103,50 @@ static inline bool port_inlines(const struct dgram_port *port, uint32_t len)
 {
 	return len <= port->max_inline;
 }
+
+bool port_queue_stays_full(struct dgram_port *port);
+/* Is the send queue full, after a poll? */
+static inline bool port_queue_full(struct dgram_port *port)
+{
+	return unlikely(port->queued - port->completed >= port->depth) &&
+	       port_queue_stays_full(port);
+}
+
+/* Chains a datagram. buffer: the port's that it is sent from, or PORT_NO_BUFFER. */
+static force_inline void port_chain(struct dgram_port *port, const struct port_datagram *datagram,
+				    uint16_t buffer)
+{
+	const bool inlined = port_inlines(port, datagram->len);
+	const uint32_t i = port->n_chain;
+	uint32_t flags = inlined ? GN_INLINE : 0;
+
+	port->unsignaled++;
+	if (port->unsignaled >= port->opts.signal_every || datagram->signal) {
+		port->unsignaled = 0;
+		flags |= GN_SIGNALED;
+	}
+	port->sge[i] = (struct gn_sge){datagram->data, datagram->len, datagram->lkey};
+	port->chain_buffer[i] = inlined ? buffer : PORT_NO_BUFFER;
+	port->in_flight[port->queued & port->ring_mask] = inlined ? PORT_NO_BUFFER : buffer;
+	gn_wr_ud(&port->chain[i], port->queued++, &port->sge[i], datagram->ah, datagram->qpn,
+		 datagram->qkey, flags);
+	if (unlikely(datagram->imm)) {
+		port->chain[i].op = GN_OP_SEND_IMM;
+		port->chain[i].imm = datagram->imm;
+	}
+	if (++port->n_chain == port->opts.chain)
+		port_flush_sends(port);
+}
+
 /* Chains it. Its sequence number + 1 is port->queued then. -EAGAIN: the queue is full or broken. */
-int port_send_from(struct dgram_port *port, const struct port_datagram *datagram);
+static force_inline int port_send_from(struct dgram_port *port,
+				       const struct port_datagram *datagram)
+{
+	if (unlikely(port_queue_full(port) || port->broken))
+		return -EAGAIN;
+	port_chain(port, datagram, PORT_NO_BUFFER);
+	return 0;
+}
 /* Sequence number + 1 of the last send that was posted, and of the last signaled one. */
 static inline uint64_t port_posted(const struct dgram_port *port)
 {
@@ -109,9 +156,6 @@ static inline uint64_t port_signaled(const struct dgram_port *port)
 {
 	return port->queued - port->unsignaled;
 }
-
-/* Posts the chain. */
-void port_flush_sends(struct dgram_port *port);
 /* Posts receives again. */
 void port_flush_receives(struct dgram_port *port);
 
@@ -119,8 +163,12 @@ void port_flush_receives(struct dgram_port *port);
 const uint8_t *port_received(struct dgram_port *port, const struct gn_wc *wc, uint32_t *len);
 /* The receive of the completion may be posted again. */
 void port_repost(struct dgram_port *port, const struct gn_wc *wc);
+bool port_poll_sent(struct dgram_port *port, uint64_t sequence);
 /* Have all sends before this sequence number completed? Polls. */
-bool port_sent(struct dgram_port *port, uint64_t sequence);
+static inline bool port_sent(struct dgram_port *port, uint64_t sequence)
+{
+	return port->completed >= sequence || port_poll_sent(port, sequence);
+}
 /* From time to time: resets a failed qp. True: it was reset now. */
 bool port_maintain(struct dgram_port *port, uint64_t now_ns);
 
