@@ -78,7 +78,6 @@ static void window_answered(struct gn_dgram_peer *peer, uint32_t cost_bytes)
 	}
 }
 
-/* An answer names the attempt that it answers; another one than the first or last is no sample. */
 static void call_sample(struct gn_dgram_peer *peer, const struct dgram_call *call, uint8_t attempt)
 {
 	struct gn_dgram_endpoint *ep = peer->ep;
@@ -86,7 +85,7 @@ static void call_sample(struct gn_dgram_peer *peer, const struct dgram_call *cal
 
 	if (mutant("dgram-karn", MUTANT_ALWAYS))
 		from_ns = call->last_ns;
-	else if (attempt && (attempt != call->attempt || attempt == UINT8_MAX))
+	else if (!dgram_rtt_is_sample(attempt, call->attempt))
 		return;
 	dgram_rtt_sample(&peer->rtt, ep->now_ns - from_ns, ep->node->opts.min_rto_us * 1000);
 	ep->stats.srtt_ns = peer->rtt.srtt_ns;

@@ -10,10 +10,11 @@
 #include "base/ticks.h"
 #include "dgram/endpoint.h"
 
-#define MAINTAIN_EVERY 1024u /* polls; the clock forces it every 50 us */
-#define SPIN_US	       20u
-#define CQ_SLACK       64u
-#define CLOCK_TICKS    (EXEC_TICKS_SHORT / 16) /* 0.4 to 2 us: how old the time may be */
+#define MAINTAIN_EVERY	 1024u /* polls; the clock forces it every 50 us */
+#define SPIN_US		 20u
+#define CQ_SLACK	 64u
+#define SENDS_UNSIGNALED 64u /* completed ones that a later completion will report */
+#define CLOCK_TICKS	 (EXEC_TICKS_SHORT / 16) /* 0.4 to 2 us: how old the time may be */
 
 int dgram_ep_check(const struct gn_dgram_endpoint *ep, const char *what)
 {
@@ -211,8 +212,9 @@ static int ep_open(struct gn_dgram_endpoint *ep)
 					    .policy = {.spin_us = SPIN_US, .completions = true}};
 	const struct port_opts port = {.datagram_bytes = opts->datagram_bytes,
 				       .receives = opts->receives,
-				       .sends = DGRAM_SENDS,
-				       .signal_all = opts->flags & GN_DGRAM_SIGNAL_ALL,
+				       .sends = DGRAM_SENDS + SENDS_UNSIGNALED,
+				       .buffers = DGRAM_SENDS,
+				       .signal_every = opts->flags & GN_DGRAM_SIGNAL_ALL ? 1 : 0,
 				       .single_recv = opts->flags & GN_DGRAM_NO_CHEAP_RECV};
 	int rc = link_loop_open(&ep->loop, &ep_ops, &loop);
 

@@ -11,7 +11,7 @@
 #define SIGNAL_EVERY	  32u
 #define QKEY_MASK	  0x7fffffffu /* the highest bit marks privileged qkeys */
 #define MTU_MAX		  4096u	      /* of any port: the sender's may be larger than ours */
-#define RESET_INTERVAL_NS 1000000u    /* a reset posts all receives again */
+#define RESET_INTERVAL_NS 10000000u   /* a reset posts all receives again */
 #define INLINE_MAX	  256u
 #define LINE		  GN_CACHELINE
 
@@ -32,6 +32,7 @@ static void post_receives(struct dgram_port *port, const uint32_t *which, uint32
 	}
 	if (n && gn_post_recv(port->qp, wrs, NULL))
 		port->broken = true;
+	counter_add(&port->stats.recvs, n);
 	counter_add(&port->stats.recv_doorbells, n != 0);
 }
 
@@ -126,32 +127,56 @@ static void port_size(struct dgram_port *port)
 	port->recv_stride = (port->recv_stride + LINE - 1) / LINE * LINE;
 	port->spill_bytes = port->recv_stride < longest ? longest - port->recv_stride : 0;
 	port->send_stride = (port->opts.datagram_bytes + LINE - 1) / LINE * LINE;
-	port->max_inline = min_u32(attr->max_inline, INLINE_MAX);
-	port->depth = min_u32(port->opts.sends + 2 * SIGNAL_EVERY, attr->max_send_wr);
+	port->max_inline = min_u32(attr->max_inline, port->opts.max_inline);
+	port->depth = min_u32(min_u32(port->opts.sends, attr->max_send_wr), attr->max_cqe);
 	while (port->ring_mask + 1 < port->depth)
 		port->ring_mask = 2 * port->ring_mask + 1;
 }
 
+static void port_init(struct dgram_port *port, struct link_loop *loop, const struct port_opts *opts)
+{
+	*port = (struct dgram_port){.opts = *opts, .loop = loop};
+	if (!opts->max_inline)
+		port->opts.max_inline = INLINE_MAX;
+	if (!opts->signal_every)
+		port->opts.signal_every = SIGNAL_EVERY;
+	if (!opts->chain || opts->chain > PORT_CHAIN)
+		port->opts.chain = PORT_CHAIN;
+	port_size(port);
+}
+
+static size_t memory_bytes(const struct dgram_port *port)
+{
+	return (size_t)port->opts.receives * port->recv_stride +
+	       (size_t)port->opts.buffers * port->send_stride + port->spill_bytes;
+}
+
+size_t port_bytes(struct link_loop *loop, const struct port_opts *opts)
+{
+	struct dgram_port port;
+
+	port_init(&port, loop, opts);
+	return memory_bytes(&port);
+}
+
 static int port_create_memory(struct dgram_port *port)
 {
-	const size_t recv_bytes = (size_t)port->opts.receives * port->recv_stride;
-	const size_t send_bytes = (size_t)port->opts.sends * port->send_stride;
-	const size_t bytes = recv_bytes + send_bytes + port->spill_bytes;
+	const size_t bytes = memory_bytes(port);
 	int rc = gn_mem_alloc(port->loop->fabric, bytes, 0, &port->mem);
 
 	if (!rc)
 		rc = gn_mr_register(port->pd, port->mem, 0, bytes, GN_LOCAL_WRITE, &port->mr);
-	port->free_buffers = gn_alloc(port->opts.sends * sizeof(uint16_t), 0);
+	port->free_buffers = gn_alloc((port->opts.buffers + 1) * sizeof(uint16_t), 0);
 	port->in_flight = gn_alloc((port->ring_mask + 1) * sizeof(uint16_t), 0);
 	if (!rc && (!port->free_buffers || !port->in_flight))
 		rc = gn_fail_text(-ENOMEM, "dgram: " NO_MEMORY);
 	if (rc)
 		return rc;
 	port->recv_base = gn_mem_addr(port->mem);
-	port->send_base = port->recv_base + recv_bytes;
-	port->spill = port->send_base + send_bytes;
+	port->send_base = port->recv_base + (size_t)port->opts.receives * port->recv_stride;
+	port->spill = port->send_base + (size_t)port->opts.buffers * port->send_stride;
 	port->lkey = gn_mr_lkey(port->mr);
-	for (uint32_t i = port->opts.sends; i-- > 0;)
+	for (uint32_t i = port->opts.buffers; i-- > 0;)
 		port->free_buffers[port->n_free++] = (uint16_t)i;
 	return 0;
 }
@@ -161,10 +186,11 @@ int port_open(struct dgram_port *port, struct link_loop *loop, const struct port
 	struct gn_cq_opts cq = {.size = sizeof(cq)};
 	int rc;
 
-	*port = (struct dgram_port){.opts = *opts, .loop = loop};
+	port_init(port, loop, opts);
 	if (!(loop->attr.caps & GN_CAP_UD))
 		return gn_fail_text(-EOPNOTSUPP, "dgram: the fabric has no datagrams");
-	port_size(port);
+	if (port->depth < 2 * port->opts.signal_every)
+		return gn_fail_text(-ENOSPC, "dgram: the device's send queue is too short");
 	cq.depth = port->depth;
 	rc = gn_pd_create(loop->ctx, &port->pd);
 	if (!rc)
@@ -196,6 +222,8 @@ void port_close(struct dgram_port *port)
 
 static void free_completed(struct dgram_port *port)
 {
+	if (!port->opts.buffers)
+		return;
 	for (; port->freed < port->completed; port->freed++) {
 		uint16_t *at = &port->in_flight[port->freed & port->ring_mask];
 
@@ -264,46 +292,35 @@ void port_give_back(struct dgram_port *port, uint16_t buffer)
 	port->free_buffers[port->n_free++] = buffer;
 }
 
-static bool send_needs_signal(const struct dgram_port *port)
+bool port_queue_stays_full(struct dgram_port *port)
 {
-	return port->unsignaled >= SIGNAL_EVERY || port->opts.signal_all ||
-	       port->n_free < SIGNAL_EVERY;
+	port_flush_sends(port);
+	poll_sends(port);
+	return port->queued - port->completed >= port->depth;
 }
 
 uint64_t port_send(struct dgram_port *port, uint16_t buffer, uint32_t len, struct gn_ah *ah,
 		   uint32_t qpn, uint32_t qkey)
 {
-	const bool inlined = len <= port->max_inline;
-	uint32_t flags = inlined ? GN_INLINE : 0, i;
+	const struct port_datagram datagram = {.data = port_buffer(port, buffer),
+					       .len = len,
+					       .lkey = port->lkey,
+					       .ah = ah,
+					       .qpn = qpn,
+					       .qkey = qkey,
+					       .signal = port->n_free < SIGNAL_EVERY};
 
 	/* Buffers taken earlier than others are sent may exceed the queue: as good as lost. */
-	if (unlikely(port->queued - port->completed >= port->depth)) {
-		port_flush_sends(port);
-		poll_sends(port);
-	}
-	if (unlikely(port->queued - port->completed >= port->depth)) {
+	if (unlikely(port_queue_full(port)))
 		port_give_back(port, buffer);
-		return port->queued;
-	}
-	i = port->n_chain;
-	port->unsignaled++;
-	if (send_needs_signal(port)) {
-		port->unsignaled = 0;
-		flags |= GN_SIGNALED;
-	}
-	port->sge[i] = (struct gn_sge){port_buffer(port, buffer), len, port->lkey};
-	port->chain_buffer[i] = inlined ? buffer : PORT_NO_BUFFER;
-	port->in_flight[port->queued & port->ring_mask] = inlined ? PORT_NO_BUFFER : buffer;
-	gn_wr_ud(&port->chain[i], port->queued++, &port->sge[i], ah, qpn, qkey, flags);
-	if (++port->n_chain == PORT_CHAIN)
-		port_flush_sends(port);
+	else
+		port_chain(port, &datagram, buffer);
 	return port->queued;
 }
 
-bool port_sent(struct dgram_port *port, uint64_t sequence)
+bool port_poll_sent(struct dgram_port *port, uint64_t sequence)
 {
-	if (port->completed < sequence)
-		poll_sends(port);
+	poll_sends(port);
 	/* Unsignaled sends complete with a later one; a reset completes all. */
 	return port->completed >= sequence;
 }

@@ -66,7 +66,7 @@ static void call_timeout(struct gn_dgram_peer *peer, uint32_t slot)
 	call->canceled = !call->op;
 	call_repeat(peer, call, slot);
 	call->last_ns = ep->now_ns;
-	call->rto_ns = min_u32(2 * call->rto_ns, DGRAM_RTO_MAX_NS);
+	call->rto_ns = (uint32_t)dgram_rto_doubled(call->rto_ns, DGRAM_RTO_MAX_NS);
 	call->repeat_ns = ep->now_ns + call->rto_ns;
 }
 

@@ -154,6 +154,7 @@ static inline int msg_poller_wait(struct msg_poller *poller, uint64_t deadline_n
 	*now = rc == -ETIMEDOUT;
 	return 1;
 }
+int msg_poller_stats(const struct msg_poller *poller, struct gn_msg_stats *out);
 /* The loop's source, for gn_wait() and other event loops. */
 struct gn_source *msg_poller_source(struct msg_poller *poller);
 
@@ -250,11 +251,13 @@ void msg_ep_wake_peer(struct msg_ep *ep);
 
 /* ---- ud.c ---- */
 
-/* Creates the poller's datagram qp; later calls replace it only if it is broken for good. */
+/* Creates the poller's datagram port; later calls have it reset again if it was given up. */
 int msg_ud_open(struct msg_poller *poller, uint32_t receives, uint32_t sends, uint32_t bytes);
 void msg_ud_close(struct msg_poller *poller);
 int msg_ud_pd(const struct msg_poller *poller, struct gn_pd **out);
 int msg_ud_addr(struct msg_poller *poller, struct gn_ud_addr *out);
+/* Adds what the port has counted. */
+void msg_ud_add_stats(const struct msg_poller *poller, struct gn_msg_stats *stats);
 /* Largest payload of a datagram on this fabric. */
 uint32_t msg_ud_max(const struct gn_attr *attr);
 /* Send state of that many slots; NULL: no memory. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/fail.h"
+#include "base/sized.h"
 #include "msg/endpoint.h"
 
 #define MAINTAIN_EVERY 256u /* iterations; polling the channel costs a system call */
@@ -200,6 +201,14 @@ void msg_poller_poll(struct msg_poller *poller, bool now)
 	if (now)
 		link_loop_force_maintain(&poller->loop);
 	link_loop_maintain(&poller->loop);
+}
+
+int msg_poller_stats(const struct msg_poller *poller, struct gn_msg_stats *out)
+{
+	struct gn_msg_stats stats = poller->stats;
+
+	msg_ud_add_stats(poller, &stats);
+	return SIZED_WRITE(out, &stats, "gn_msg_stats");
 }
 
 struct gn_source *msg_poller_source(struct msg_poller *poller)

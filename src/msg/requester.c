@@ -165,7 +165,7 @@ static int conn_create(struct gn_msg_requester *r, struct gn_msg_conn **out)
 
 	if (index < 0)
 		return index;
-	rc = requester_open_ud(r); /* replaces a broken datagram qp */
+	rc = requester_open_ud(r); /* has a port that was given up reset again */
 	if (rc)
 		return rc;
 	c = gn_alloc(sizeof(*c), MSG_CACHE_LINE);
@@ -507,5 +507,5 @@ int gn_msg_requester_stats(const struct gn_msg_requester *r, struct gn_msg_stats
 {
 	if (!r)
 		return gn_fail(-EINVAL, "gn_msg_requester_stats(): requester is NULL");
-	return SIZED_WRITE(out, &r->poller.stats, "gn_msg_stats");
+	return msg_poller_stats(&r->poller, out);
 }

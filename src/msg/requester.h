@@ -3,6 +3,7 @@
 #ifndef GN_MSG_REQUESTER_H
 #define GN_MSG_REQUESTER_H
 
+#include "dgram/rtt.h"
 #include "msg/endpoint.h"
 
 /* A FIFO of slot numbers. */
@@ -22,13 +23,6 @@ struct msg_request {
 	bool lost;
 };
 
-/* Round trip time of a peer (RFC 6298), and the current timeout. */
-struct msg_rtt {
-	uint64_t smoothed_ns, variation_ns; /* 0: not measured yet */
-	/* of the next request; each retransmission doubles it */
-	uint64_t timeout_ns;
-};
-
 struct gn_msg_conn {
 	struct gn_msg_requester *requester;
 	struct msg_ep *ep;
@@ -39,7 +33,8 @@ struct gn_msg_conn {
 	/* UD only: */
 	struct msg_request *requests; /* per slot */
 	struct msg_fifo idle, ready;  /* slots without a request, and slots with a result */
-	struct msg_rtt rtt;
+	struct dgram_rtt rtt;
+	uint64_t timeout_ns; /* of the next request; each retransmission doubles it */
 };
 
 struct gn_msg_requester {

@@ -349,7 +349,7 @@ int gn_msg_responder_stats(const struct gn_msg_responder *r, struct gn_msg_stats
 {
 	if (!r)
 		return gn_fail(-EINVAL, "gn_msg_responder_stats(): responder is NULL");
-	return SIZED_WRITE(out, &r->poller.stats, "gn_msg_stats");
+	return msg_poller_stats(&r->poller, out);
 }
 
 /* ---- creation ---- */

@@ -3,14 +3,10 @@
  * Requests by UD. Answers arrive in any order or not at all. A request without an answer in time is
  * retransmitted with the same sequence number, so the responder executes it at most once.
  *
- * Each connection has its own timeout. The round trip time and its variation are estimated as in
- * TCP (RFC 6298). A retransmission doubles the timeout of its request and of the connection's next
- * requests until an answer gives a new sample (Karn and Partridge, SIGCOMM '87). So a peer that
- * becomes slow is measured after some retransmissions, however slow it is.
- *
- * An answer names the transmission attempt that it answers, as TCP's timestamps do. It is a sample
- * if that attempt is the first or the last. If only requests without retransmissions were samples,
- * a timeout that doubles with each loss would grow without bound at a loss of one datagram in six.
+ * Each connection has its own timeout (dgram/rtt.h). A retransmission doubles the timeout of its
+ * request and of the connection's next requests until an answer gives a new sample (Karn and
+ * Partridge, SIGCOMM '87). So a peer that becomes slow is measured after some retransmissions,
+ * however slow it is.
  *
  * Retransmissions alone never fail a request: the connection detects a disconnected peer, and a
  * live peer may answer late. A request fails only at its deadline.
@@ -49,31 +45,25 @@ static uint64_t shortest_timeout_ns(const struct gn_msg_requester *r)
 }
 
 /* A repeat_us above TIMEOUT_MAX_NS raises the upper bound too. */
-static uint64_t bounded_timeout_ns(const struct gn_msg_requester *r, uint64_t ns)
+static uint64_t longest_timeout_ns(const struct gn_msg_requester *r)
 {
 	const uint64_t min_ns = shortest_timeout_ns(r);
 
-	ns = ns < TIMEOUT_MAX_NS ? ns : TIMEOUT_MAX_NS;
-	return ns > min_ns ? ns : min_ns;
+	return min_ns > TIMEOUT_MAX_NS ? min_ns : TIMEOUT_MAX_NS;
 }
 
 /*
  * The timeout is at least twice the round trip time. With a small variation the margin of RFC 6298
  * would be too small for a peer that shares its CPU.
  */
-static void rtt_sample(struct gn_msg_conn *c, uint64_t ns)
+static void conn_sample(struct gn_msg_conn *c, uint64_t ns)
 {
-	struct msg_rtt *rtt = &c->rtt;
-	const uint64_t was_ns = rtt->smoothed_ns;
-	const uint64_t off_ns = was_ns > ns ? was_ns - ns : ns - was_ns;
-	uint64_t margin_ns;
+	const struct dgram_rto_bounds bounds = {.min_ns = shortest_timeout_ns(c->requester),
+						.max_ns = longest_timeout_ns(c->requester),
+						.var_divisor = 4};
 
-	rtt->variation_ns = was_ns ? (3 * rtt->variation_ns + off_ns) / 4 : ns / 2;
-	rtt->smoothed_ns = was_ns ? (7 * was_ns + ns) / 8 : ns;
-	margin_ns = 4 * rtt->variation_ns;
-	if (margin_ns < rtt->smoothed_ns)
-		margin_ns = rtt->smoothed_ns;
-	rtt->timeout_ns = bounded_timeout_ns(c->requester, rtt->smoothed_ns + margin_ns);
+	dgram_rtt_measured(&c->rtt, ns);
+	c->timeout_ns = dgram_rto_ns(&c->rtt, bounds);
 }
 
 static void timer_set_no_later(struct gn_msg_requester *r, uint64_t ns)
@@ -97,9 +87,9 @@ static void request_schedule(struct gn_msg_conn *c, struct msg_request *req, uin
  */
 static void request_back_off(struct gn_msg_conn *c, struct msg_request *req)
 {
-	req->timeout_ns = bounded_timeout_ns(c->requester, 2 * req->timeout_ns);
-	if (c->rtt.timeout_ns < req->timeout_ns)
-		c->rtt.timeout_ns = req->timeout_ns;
+	req->timeout_ns = dgram_rto_doubled(req->timeout_ns, longest_timeout_ns(c->requester));
+	if (c->timeout_ns < req->timeout_ns)
+		c->timeout_ns = req->timeout_ns;
 }
 
 /* ---- requests ---- */
@@ -109,8 +99,7 @@ int msg_requester_init_slots(struct gn_msg_conn *c)
 	const struct gn_msg_requester *r = c->requester;
 	const uint32_t n = c->ep->pending;
 
-	c->rtt.timeout_ns =
-		bounded_timeout_ns(r, r->opts.repeat_us ? 0 : (uint64_t)TIMEOUT_FIRST_NS);
+	c->timeout_ns = r->opts.repeat_us ? shortest_timeout_ns(r) : TIMEOUT_FIRST_NS;
 	c->requests = gn_alloc(n * sizeof(*c->requests), 0);
 	c->idle.slots = gn_alloc(n * sizeof(*c->idle.slots), 0);
 	c->ready.slots = gn_alloc(n * sizeof(*c->ready.slots), 0);
@@ -150,7 +139,7 @@ int msg_requester_send(struct gn_msg_conn *c, const void *request, uint32_t len,
 	*req = (struct msg_request){
 		.first_ns = now_ns,
 		.deadline_ns = now_ns + r->opts.request_timeout_us * 1000ull,
-		.timeout_ns = c->rtt.timeout_ns,
+		.timeout_ns = c->timeout_ns,
 		.seq = tx->seq++,
 		.length = len,
 		.in_flight = true,
@@ -177,8 +166,8 @@ void msg_requester_datagram(struct msg_ep *ep, const struct msg_datagram *head, 
 		return;
 	}
 	req->in_flight = false;
-	if (attempt == 0 || attempt == req->repeats)
-		rtt_sample(c, gn_now_ns() - (attempt ? req->last_ns : req->first_ns));
+	if (dgram_rtt_is_sample(attempt, req->repeats))
+		conn_sample(c, gn_now_ns() - (attempt ? req->last_ns : req->first_ns));
 	ep->rx.lengths[head->slot] = head->length;
 	memcpy(msg_slot(&ep->rx, head->slot), data, len);
 	gn_charge(GN_WORK_COPY, len);

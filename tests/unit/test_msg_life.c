@@ -567,6 +567,53 @@ static void test_mended(void **state)
 	}
 }
 
+/*
+ * The datagram qp breaks with every send, for longer than it is reset: the connection ends. When
+ * sends work again, a new connection of the same requester does.
+ */
+static int given_up(struct world *w, struct gn_fabric *fabric, unsigned client)
+{
+	struct gn_msg_requester_opts opts = requester_opts(w);
+	struct gn_msg_stats stats = {.size = sizeof(stats)};
+	struct gn_msg_requester *requester;
+	struct gn_msg_result result;
+	struct gn_msg_conn *conn, *later;
+
+	(void)client;
+	opts.repeat_us = 100;
+	EXPECT(gn_msg_requester_create(fabric, &opts, &requester) == 0);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &conn) == 0);
+	gn_sleep_us(3000);
+	EXPECT(gn_msg_ask(conn, "abcd", 4, 1) == 0);
+	EXPECT(gn_msg_take(requester, &result, 1, gn_now_ns() + GONE_NS) == 1);
+	EXPECT(result.id == 1 && result.status == GN_MSG_GONE);
+	gn_msg_requester_stats(requester, &stats);
+	EXPECT(stats.resets == 7 && stats.answers == 0);
+	gn_sleep_us(100000);
+	EXPECT(gn_msg_conn_open(requester, w->addr, NULL, &later) == 0);
+	for (unsigned i = 0; i < 20; i++) {
+		EXPECT(gn_msg_ask(later, &i, 4, i) == 0);
+		EXPECT(gn_msg_take(requester, &result, 1, gn_now_ns() + GONE_NS) == 1);
+		EXPECT(result.status == GN_MSG_OK && !memcmp(result.value, &i, 4));
+	}
+	gn_msg_requester_stats(requester, &stats);
+	EXPECT(stats.answers == 20 && w->executed == 20);
+	gn_msg_requester_destroy(requester);
+	return 0;
+}
+
+static void test_given_up(void **state)
+{
+	struct world w = {.program = given_up, .clients = 1, .protocol = GN_MSG_UD};
+
+	(void)state;
+	if (given_addr() || THREADS_WATCHED)
+		return;
+	gn_log_to(be_silent, NULL);
+	simulate(&w, "cx3-fdr", 0, unit_seed(), "qp-error@2ms+90ms:n1");
+	gn_log_to(NULL, NULL);
+}
+
 /* ---- during the probe of an idle peer ---- */
 
 /* A requester with fewer than pending requests in flight can always send. */
@@ -815,6 +862,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_untaken),
 		cmocka_unit_test(test_mended),
+		cmocka_unit_test(test_given_up),
 	};
 
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
