@@ -56,7 +56,11 @@ void dgram_call_free(struct gn_dgram_peer *peer, uint32_t slot)
 	peer->ep->answers -= call->recvs;
 	session->used &= ~(UINT64_C(1) << slot);
 	call->op = NULL;
-	if (!session->used && !session->n_waiting) {
+	if (session->used)
+		return;
+	if (!peer->ep->answers)
+		dgram_send_early(peer);
+	if (!session->n_waiting) {
 		peer->done = peer->next_number;
 		session->active_ns = peer->ep->now_ns;
 	}
@@ -133,7 +137,7 @@ void dgram_call_answer(struct gn_dgram_peer *peer, const struct dgram_msg *msg,
 	} else {
 		if (msg->bytes)
 			memcpy(call->op->result, payload, msg->bytes);
-		gn_charge(GN_WORK_COPY, msg->bytes);
+		exec_charge(GN_WORK_COPY, msg->bytes);
 		dgram_call_finish(peer, msg->slot, msg->code, msg->bytes);
 	}
 }
@@ -177,7 +181,7 @@ static bool call_send(struct gn_dgram_peer *peer, struct gn_dgram_op *op, uint32
 		return false;
 	if (bytes)
 		memcpy(payload, op->request, bytes);
-	gn_charge(GN_WORK_COPY, bytes);
+	exec_charge(GN_WORK_COPY, bytes);
 	return true;
 }
 

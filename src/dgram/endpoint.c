@@ -5,26 +5,21 @@
 
 #include "base/deadline.h"
 #include "base/fail.h"
-#include "base/owner.h"
 #include "base/sized.h"
-#include "base/ticks.h"
 #include "dgram/endpoint.h"
 
 #define MAINTAIN_EVERY	 1024u /* polls; the clock forces it every 50 us */
 #define SPIN_US		 20u
 #define CQ_SLACK	 64u
 #define SENDS_UNSIGNALED 64u /* completed ones that a later completion will report */
-#define CLOCK_TICKS	 (EXEC_TICKS_SHORT / 16) /* 0.4 to 2 us: how old the time may be */
 
-int dgram_ep_check(const struct gn_dgram_endpoint *ep, const char *what)
+int dgram_ep_invalid(const struct gn_dgram_endpoint *ep, const char *what)
 {
-	if (unlikely(!ep))
+	if (!ep)
 		return gn_fail(-EINVAL, "%s: the endpoint is NULL", what);
-	if (unlikely(!exec_is_owner(ep->owner)))
+	if (!exec_is_owner(ep->owner))
 		return exec_not_owner(ep->owner, what);
-	if (unlikely(ep->destroying))
-		return gn_fail(-ESHUTDOWN, "%s: the endpoint is being destroyed", what);
-	return 0;
+	return gn_fail(-ESHUTDOWN, "%s: the endpoint is being destroyed", what);
 }
 
 /* ---- link callbacks ---- */
@@ -68,7 +63,6 @@ static const struct link_ops ep_ops = {
 
 void dgram_ep_clock(struct gn_dgram_endpoint *ep)
 {
-	ep->clock_ticks = exec_ticks();
 	ep->now_ns = link_loop_clock(&ep->loop);
 	if (ep->ran) {
 		const uint64_t gap_ns = ep->now_ns - ep->polled_ns;
@@ -80,23 +74,15 @@ void dgram_ep_clock(struct gn_dgram_endpoint *ep)
 	ep->polled_ns = ep->now_ns;
 }
 
-void dgram_ep_refresh(struct gn_dgram_endpoint *ep)
-{
-	if (unlikely(exec_ticks() - ep->clock_ticks > CLOCK_TICKS))
-		dgram_ep_clock(ep);
-}
-
 void dgram_ep_progress(struct gn_dgram_endpoint *ep)
 {
 	struct link_loop *loop = &ep->loop;
 
 	link_loop_run_tasks(loop);
-	if (!dgram_receive(ep))
-		dgram_ep_refresh(ep);
+	dgram_receive(ep);
 	if (unlikely(link_timers_due(&loop->timers) <= ep->now_ns))
 		link_timers_run(&loop->timers, ep->now_ns);
 	if (unlikely(link_loop_maintain(loop))) {
-		port_flush_receives(&ep->port);
 		port_maintain(&ep->port, ep->now_ns);
 		if (unlikely(ep->old_ahs))
 			dgram_peers_free_ahs(ep);
@@ -118,6 +104,9 @@ int gn_dgram_poll(struct gn_dgram_endpoint *ep)
 	dgram_ep_progress(ep);
 	dgram_workers_run(ep);
 	dgram_send_flush(ep);
+	dgram_ep_post_receives(ep); /* peers may be new */
+	if (ep->port.n_repost)	    /* after the sends, for which peers wait */
+		port_flush_receives(&ep->port);
 	events = ep->events - events;
 	return events < INT32_MAX ? (int)events : INT32_MAX;
 }
@@ -214,6 +203,7 @@ static int ep_open(struct gn_dgram_endpoint *ep)
 				       .receives = opts->receives,
 				       .sends = DGRAM_SENDS + SENDS_UNSIGNALED,
 				       .buffers = DGRAM_SENDS,
+				       .posted = DGRAM_SPARE_RECVS,
 				       .signal_every = opts->flags & GN_DGRAM_SIGNAL_ALL ? 1 : 0,
 				       .single_recv = opts->flags & GN_DGRAM_NO_CHEAP_RECV};
 	int rc = link_loop_open(&ep->loop, &ep_ops, &loop);

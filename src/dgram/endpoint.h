@@ -13,6 +13,8 @@
 
 #include "base/bits.h"
 #include "base/counter.h"
+#include "base/owner.h"
+#include "base/ticks.h"
 #include "dgram/node.h"
 #include "dgram/port.h"
 #include "dgram/rtt.h"
@@ -22,6 +24,7 @@
 #define DGRAM_IDLE_REPEATS  3u	      /* of the message that says so */
 #define DGRAM_RETRY_NS	    1000000u  /* between requests for an association */
 #define DGRAM_RESUMES_MAX   16u	      /* workers resumed between two polls */
+#define DGRAM_EARLY_MSGS    8u	      /* sent at once to a peer that has nothing to do */
 #define DGRAM_WINDOW_MIN    512u      /* bytes to a peer; one call may always be under way */
 #define DGRAM_SLOT_GROUP    8u
 #define DGRAM_INLINE_ANSWER 72u /* bytes of an answer that are kept in the slot */
@@ -29,7 +32,9 @@
 #define DGRAM_PIECES_MAX    2048u
 /* From the floor to the newest number: they compare as serial numbers. */
 #define DGRAM_NUMBERS_MAX    (1u << 30)
-#define DGRAM_SENDS	     256u /* send buffers */
+#define DGRAM_CLOCK_TICKS    (EXEC_TICKS_SHORT / 8) /* 0.8 to 4 us: how old the time may be */
+#define DGRAM_SENDS	     256u		    /* send buffers */
+#define DGRAM_SPARE_RECVS    192u /* posted although nothing is expected for them */
 #define DGRAM_ANSWER_CLASSES 3u	  /* sizes of kept answers that are pooled */
 
 struct dgram_session;
@@ -165,8 +170,9 @@ struct gn_dgram_peer {
 	uint16_t open;
 	uint16_t open_len;
 	uint8_t open_count, open_flags;
-	bool opened;	/* by name: the program has the pointer */
-	bool secondary; /* of a second association of the same two nodes */
+	uint8_t open_less; /* messages that the datagram takes fewer than DGRAM_MSGS_MAX */
+	bool opened;	   /* by name: the program has the pointer */
+	bool secondary;	   /* of a second association of the same two nodes */
 	bool flushing, blocked, assoc_ending;
 	bool confirmed; /* its association is */
 	bool idle;	/* it knows that there are no calls to it */
@@ -214,7 +220,7 @@ struct gn_dgram_endpoint {
 	struct gn_fiber *poller;
 	struct dgram_worker *current, *ready, **ready_tail, *workers, *idle_workers;
 	uint32_t n_workers, n_handlers, resumed;
-	uint64_t poll_ticks, clock_ticks; /* of the last poll, and of now_ns */
+	uint64_t poll_ticks, clock_ticks; /* of this poll, and of now_ns */
 	uint64_t events;		  /* executed, completed, resumed: what a poll returns */
 	uint64_t polled_ns;
 	bool ran;	  /* workers or handlers since the last poll */
@@ -228,6 +234,19 @@ struct gn_dgram_endpoint {
 
 #define ep_count(ep, counter) counter_add(&(ep)->stats.counter, 1)
 
+/*
+ * Before a datagram with new credits or requests is sent: has receives for what may arrive then,
+ * once more for duplicates of it, and some for the rest. Not all of the endpoint's receives from
+ * the beginning: they are used in turn, and each is in another page.
+ */
+static inline void dgram_ep_post_receives(struct gn_dgram_endpoint *ep)
+{
+	const uint32_t need = 2 * (ep->answers + ep->grants) + DGRAM_SPARE_RECVS;
+
+	if (unlikely(need > ep->port.posted) && ep->port.posted < ep->port.opts.receives)
+		port_post_more(&ep->port, need);
+}
+
 static inline struct gn_dgram_endpoint *dgram_ep_of(struct link_loop *loop)
 {
 	return container_of(loop, struct gn_dgram_endpoint, loop);
@@ -235,12 +254,28 @@ static inline struct gn_dgram_endpoint *dgram_ep_of(struct link_loop *loop)
 
 /* ---- endpoint.c ---- */
 
-/* Reads the clock; or only if the last reading is more than about a microsecond old. */
 void dgram_ep_clock(struct gn_dgram_endpoint *ep);
-void dgram_ep_refresh(struct gn_dgram_endpoint *ep);
+/* Reads the clock, if the last reading is more than some microseconds old. */
+static inline void dgram_ep_refresh(struct gn_dgram_endpoint *ep)
+{
+	const uint64_t ticks = exec_ticks();
+
+	ep->poll_ticks = ticks;
+	/* In a simulation the time costs nothing, and a microsecond is much. */
+	if (unlikely(ticks - ep->clock_ticks > DGRAM_CLOCK_TICKS || exec_installed)) {
+		ep->clock_ticks = ticks;
+		dgram_ep_clock(ep);
+	}
+}
 /* One iteration without workers. */
 void dgram_ep_progress(struct gn_dgram_endpoint *ep);
-int dgram_ep_check(const struct gn_dgram_endpoint *ep, const char *what);
+int dgram_ep_invalid(const struct gn_dgram_endpoint *ep, const char *what);
+static inline int dgram_ep_check(const struct gn_dgram_endpoint *ep, const char *what)
+{
+	if (likely(ep && exec_is_owner(ep->owner) && !ep->destroying))
+		return 0;
+	return dgram_ep_invalid(ep, what);
+}
 
 /* ---- node.c ---- */
 
@@ -263,6 +298,13 @@ void dgram_peer_ah_from(struct gn_dgram_peer *peer, const struct gn_wc *wc, cons
 void dgram_peers_free_ahs(struct gn_dgram_endpoint *ep);
 void dgram_peers_destroy(struct gn_dgram_endpoint *ep);
 struct dgram_slot *dgram_peer_slot(struct gn_dgram_peer *peer, uint32_t slot);
+/* The same, inlined for a group that exists. */
+static inline struct dgram_slot *dgram_slot_of(struct gn_dgram_peer *peer, uint32_t slot)
+{
+	struct dgram_slot *group = peer->session->groups[slot / DGRAM_SLOT_GROUP];
+
+	return likely(group) ? &group[slot % DGRAM_SLOT_GROUP] : dgram_peer_slot(peer, slot);
+}
 /* The peer has said that it is idle: frees its slots. */
 void dgram_peer_free_slots(struct gn_dgram_peer *peer, bool all);
 /* The peer is never idle: forgets its oldest numbers before they would seem new. */
@@ -297,7 +339,7 @@ static force_inline uint8_t *dgram_send_add(struct gn_dgram_peer *peer, const st
 
 	if (unlikely(peer->open == PORT_NO_BUFFER) ||
 	    unlikely(peer->open_len + bytes > peer->max_bytes) ||
-	    unlikely(peer->open_count == DGRAM_MSGS_MAX) ||
+	    unlikely(peer->open_count + peer->open_less >= DGRAM_MSGS_MAX) ||
 	    unlikely(ep->flags & GN_DGRAM_NO_COALESCE && peer->open_count))
 		if (dgram_send_make_room(peer, msg->type))
 			return NULL;
@@ -315,6 +357,13 @@ static force_inline uint8_t *dgram_send_add(struct gn_dgram_peer *peer, const st
 }
 /* Sends a datagram to the peer, if need be without a message. */
 void dgram_send_head(struct gn_dgram_peer *peer, uint8_t flags);
+/*
+ * No call of the endpoint is under way, so the peer that answered last may be waiting for us: sends
+ * the first DGRAM_EARLY_MSGS messages to it when there are so many, for it to work on them while
+ * this side makes more. Otherwise two nodes with few workers would work in turns. Until the next
+ * datagram to the peer.
+ */
+void dgram_send_early(struct gn_dgram_peer *peer);
 /* Closes and posts all open datagrams. */
 void dgram_send_flush(struct gn_dgram_endpoint *ep);
 void dgram_send_discard(struct gn_dgram_peer *peer);
@@ -328,7 +377,8 @@ static inline uint32_t dgram_payload_max(const struct gn_dgram_peer *peer)
 
 /* ---- receive.c ---- */
 
-int dgram_receive(struct gn_dgram_endpoint *ep);
+/* Takes a batch of datagrams. Their receives are posted again after the poll's sends. */
+void dgram_receive(struct gn_dgram_endpoint *ep);
 void dgram_receive_one(struct gn_dgram_endpoint *ep, const struct gn_wc *wc);
 
 /* ---- call.c ---- */

@@ -36,16 +36,27 @@ static void post_receives(struct dgram_port *port, const uint32_t *which, uint32
 	counter_add(&port->stats.recv_doorbells, n != 0);
 }
 
-static int post_all_receives(struct dgram_port *port)
+static int post_receives_from(struct dgram_port *port, uint32_t i)
 {
-	for (uint32_t i = 0; i < port->opts.receives && !port->broken;) {
+	while (i < port->posted && !port->broken) {
 		uint32_t which[PORT_CHAIN], n = 0;
 
-		while (n < PORT_CHAIN && i < port->opts.receives)
+		while (n < PORT_CHAIN && i < port->posted)
 			which[n++] = i++;
 		post_receives(port, which, n);
 	}
 	return port->broken ? -EIO : 0;
+}
+
+void port_post_more(struct dgram_port *port, uint32_t n)
+{
+	const uint32_t from = port->posted;
+
+	n = min_u32((n + PORT_CHAIN - 1) / PORT_CHAIN * PORT_CHAIN, port->opts.receives);
+	if (n <= from || port->broken)
+		return;
+	port->posted = n;
+	post_receives_from(port, from);
 }
 
 void port_flush_receives(struct dgram_port *port)
@@ -63,33 +74,14 @@ void port_flush_receives(struct dgram_port *port)
 		post_receives(port, &port->repost[i], 1);
 }
 
-void port_repost(struct dgram_port *port, const struct gn_wc *wc)
-{
-	port->repost[port->n_repost++] = (uint32_t)wc->id;
-	if (port->n_repost == PORT_CHAIN)
-		port_flush_receives(port);
-}
-
 /* Either one receive failed (a foreign datagram did not fit), or the whole qp did. */
-static void receive_failed(struct dgram_port *port, const struct gn_wc *wc)
+void port_receive_failed(struct dgram_port *port, const struct gn_wc *wc)
 {
 	struct gn_qp_attr attr = {.size = sizeof(attr)};
 
 	if (wc->status == GN_WC_FLUSHED || gn_qp_query(port->qp, &attr) ||
 	    attr.state != GN_QP_READY)
 		port->broken = true;
-}
-
-const uint8_t *port_received(struct dgram_port *port, const struct gn_wc *wc, uint32_t *len)
-{
-	if (unlikely(wc->status != GN_WC_OK)) {
-		receive_failed(port, wc);
-		return NULL;
-	}
-	if (unlikely(wc->len_bytes < GN_GRH_BYTES || wc->len_bytes > port->recv_stride))
-		return NULL;
-	*len = wc->len_bytes - GN_GRH_BYTES;
-	return port->recv_base + (size_t)wc->id * port->recv_stride + GN_GRH_BYTES;
 }
 
 /* ---- creation ---- */
@@ -191,6 +183,7 @@ int port_open(struct dgram_port *port, struct link_loop *loop, const struct port
 		return gn_fail_text(-EOPNOTSUPP, "dgram: the fabric has no datagrams");
 	if (port->depth < 2 * port->opts.signal_every)
 		return gn_fail_text(-ENOSPC, "dgram: the device's send queue is too short");
+	port->posted = min_u32(opts->posted ? opts->posted : opts->receives, opts->receives);
 	cq.depth = port->depth;
 	rc = gn_pd_create(loop->ctx, &port->pd);
 	if (!rc)
@@ -200,7 +193,7 @@ int port_open(struct dgram_port *port, struct link_loop *loop, const struct port
 	if (!rc)
 		rc = port_create_qp(port);
 	if (!rc)
-		rc = post_all_receives(port);
+		rc = post_receives_from(port, 0);
 	if (rc)
 		port_close(port);
 	return rc;
@@ -269,19 +262,11 @@ void port_flush_sends(struct dgram_port *port)
 	counter_add(&port->stats.doorbells, 1);
 }
 
-int port_take(struct dgram_port *port, uint16_t *out)
+int port_take_slow(struct dgram_port *port, uint16_t *out)
 {
-	if (unlikely(!port->n_free)) {
-		port_flush_sends(port);
-		poll_sends(port);
-	}
-	if (unlikely(port->queued - port->completed >= port->depth)) {
-		port_flush_sends(port);
-		poll_sends(port);
-		if (port->queued - port->completed >= port->depth)
-			return -EAGAIN;
-	}
-	if (unlikely(!port->n_free || port->broken))
+	port_flush_sends(port);
+	poll_sends(port);
+	if (port->queued - port->completed >= port->depth || !port->n_free || port->broken)
 		return -EAGAIN;
 	*out = port->free_buffers[--port->n_free];
 	return 0;
@@ -342,6 +327,6 @@ bool port_maintain(struct dgram_port *port, uint64_t now_ns)
 			port_give_back(port, port->chain_buffer[i]);
 	port->n_chain = port->n_repost = port->unsignaled = 0;
 	port->broken = false;
-	post_all_receives(port);
+	post_receives_from(port, 0);
 	return true;
 }

@@ -24,6 +24,7 @@
 struct port_opts {
 	uint32_t datagram_bytes; /* longest */
 	uint32_t receives;
+	uint32_t posted;       /* receives that are posted at first; 0: all */
 	uint32_t sends;	       /* in the queue, with unsignaled ones that have completed */
 	uint32_t buffers;      /* to send from; 0: only the caller's */
 	uint32_t max_inline;   /* at most; 0: 256 */
@@ -49,6 +50,7 @@ struct dgram_port {
 	uint32_t lkey;
 	uint32_t recv_stride, send_stride, spill_bytes;
 	uint32_t max_inline;
+	uint32_t posted; /* receives in use: posted, or about to be posted again */
 	bool broken;
 	/* sends: sequence numbers; a signaled send's id is its own */
 	uint64_t queued, completed;
@@ -76,7 +78,15 @@ int port_open(struct dgram_port *port, struct link_loop *loop, const struct port
 void port_close(struct dgram_port *port);
 
 /* Takes a send buffer; -EAGAIN: all are in flight. */
-int port_take(struct dgram_port *port, uint16_t *out);
+int port_take_slow(struct dgram_port *port, uint16_t *out);
+static inline int port_take(struct dgram_port *port, uint16_t *out)
+{
+	if (unlikely(!port->n_free || port->queued - port->completed >= port->depth ||
+		     port->broken))
+		return port_take_slow(port, out);
+	*out = port->free_buffers[--port->n_free];
+	return 0;
+}
 static inline uint8_t *port_buffer(const struct dgram_port *port, uint16_t buffer)
 {
 	return port->send_base + (size_t)buffer * port->send_stride;
@@ -156,13 +166,32 @@ static inline uint64_t port_signaled(const struct dgram_port *port)
 {
 	return port->queued - port->unsignaled;
 }
+/* Has at least so many receives in use from now on, if there are so many. */
+void port_post_more(struct dgram_port *port, uint32_t n);
 /* Posts receives again. */
 void port_flush_receives(struct dgram_port *port);
 
 /* The received bytes of a completion, behind the GRH; NULL: not a datagram. */
-const uint8_t *port_received(struct dgram_port *port, const struct gn_wc *wc, uint32_t *len);
+void port_receive_failed(struct dgram_port *port, const struct gn_wc *wc);
+static inline const uint8_t *port_received(struct dgram_port *port, const struct gn_wc *wc,
+					   uint32_t *len)
+{
+	if (unlikely(wc->status != GN_WC_OK)) {
+		port_receive_failed(port, wc);
+		return NULL;
+	}
+	if (unlikely(wc->len_bytes < GN_GRH_BYTES || wc->len_bytes > port->recv_stride))
+		return NULL;
+	*len = wc->len_bytes - GN_GRH_BYTES;
+	return port->recv_base + (size_t)wc->id * port->recv_stride + GN_GRH_BYTES;
+}
 /* The receive of the completion may be posted again. */
-void port_repost(struct dgram_port *port, const struct gn_wc *wc);
+static inline void port_repost(struct dgram_port *port, const struct gn_wc *wc)
+{
+	port->repost[port->n_repost++] = (uint32_t)wc->id;
+	if (unlikely(port->n_repost == PORT_CHAIN))
+		port_flush_receives(port);
+}
 bool port_poll_sent(struct dgram_port *port, uint64_t sequence);
 /* Have all sends before this sequence number completed? Polls. */
 static inline bool port_sent(struct dgram_port *port, uint64_t sequence)

@@ -157,18 +157,16 @@ static void receive_prefetch(struct gn_dgram_endpoint *ep, const struct gn_wc *w
 	}
 }
 
-int dgram_receive(struct gn_dgram_endpoint *ep)
+void dgram_receive(struct gn_dgram_endpoint *ep)
 {
 	struct gn_wc wc[DGRAM_RECV_BATCH];
 	const int n = gn_cq_poll(ep->loop.cq, wc, DGRAM_RECV_BATCH);
 
-	if (unlikely(n < 0)) {
+	dgram_ep_refresh(ep);
+	if (unlikely(n < 0))
 		ep->port.broken = true; /* completions were lost */
-		return 0;
-	}
-	if (!n)
-		return 0;
-	dgram_ep_clock(ep);
+	if (n <= 0)
+		return;
 	for (int i = 0; i < n; i++)
 		__builtin_prefetch(ep->port.recv_base + (size_t)wc[i].id * ep->port.recv_stride +
 				   GN_GRH_BYTES);
@@ -176,6 +174,4 @@ int dgram_receive(struct gn_dgram_endpoint *ep)
 		receive_prefetch(ep, wc, n);
 	for (int i = 0; i < n; i++)
 		dgram_receive_one(ep, &wc[i]);
-	port_flush_receives(&ep->port);
-	return n;
 }

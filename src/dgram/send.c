@@ -17,6 +17,7 @@ static void send_close(struct gn_dgram_peer *peer)
 	struct dgram_head *head = (struct dgram_head *)(void *)port_buffer(&ep->port, peer->open);
 
 	dgram_credit_grant(peer);
+	dgram_ep_post_receives(ep);
 	head->version = DGRAM_VERSION;
 	head->flags = peer->open_flags;
 	head->count = peer->open_count;
@@ -34,7 +35,7 @@ static void send_close(struct gn_dgram_peer *peer)
 		port_send(&ep->port, peer->open, peer->open_len, peer->ah, peer->qpn, peer->qkey);
 	peer->open = PORT_NO_BUFFER;
 	peer->open_len = 0;
-	peer->open_count = peer->open_flags = 0;
+	peer->open_count = peer->open_flags = peer->open_less = 0;
 }
 
 static int send_open(struct gn_dgram_peer *peer)
@@ -56,14 +57,23 @@ static int send_open(struct gn_dgram_peer *peer)
 	return 0;
 }
 
+/* Closes a datagram before the endpoint flushes: it is full, or messages are not coalesced. */
 static void send_separately(struct gn_dgram_peer *peer, uint8_t type)
 {
 	struct gn_dgram_endpoint *ep = peer->ep;
 	const unsigned flag = type == DGRAM_ANSWER ? GN_DGRAM_NO_ANSWER_BATCH : GN_DGRAM_NO_BATCH;
+	const uint32_t less = peer->open_less ? peer->open_less + (uint32_t)peer->open_count : 0;
 
 	send_close(peer);
-	if (ep->flags & flag)
+	if (less >= DGRAM_MSGS_MAX || ep->flags & flag)
 		port_flush_sends(&ep->port);
+	else
+		peer->open_less = (uint8_t)less;
+}
+
+void dgram_send_early(struct gn_dgram_peer *peer)
+{
+	peer->open_less = DGRAM_MSGS_MAX - DGRAM_EARLY_MSGS;
 }
 
 int dgram_send_make_room(struct gn_dgram_peer *peer, uint8_t type)

@@ -107,7 +107,7 @@ void dgram_serve_free(struct gn_dgram_peer *peer, struct dgram_slot *slot)
 void dgram_serve_answer(struct gn_dgram_peer *peer, uint32_t index, bool again)
 {
 	struct gn_dgram_endpoint *ep = peer->ep;
-	struct dgram_slot *slot = dgram_peer_slot(peer, index);
+	struct dgram_slot *slot = dgram_slot_of(peer, index);
 	const uint32_t bytes = min_u32(slot->len, dgram_payload_max(peer));
 	const struct dgram_msg msg = {.type = DGRAM_ANSWER,
 				      .attempt = slot->attempt,
@@ -122,7 +122,7 @@ void dgram_serve_answer(struct gn_dgram_peer *peer, uint32_t index, bool again)
 	if (unlikely(!payload))
 		return;
 	memcpy(payload, slot->len > DGRAM_INLINE_ANSWER ? slot->data : slot->inlined, bytes);
-	gn_charge(GN_WORK_COPY, bytes);
+	exec_charge(GN_WORK_COPY, bytes);
 	if (again)
 		ep_count(ep, answers_repeated);
 	else
@@ -255,7 +255,7 @@ void dgram_serve_execute(struct gn_dgram_peer *peer, struct dgram_slot *slot, ui
 	} else {
 		if (ep->flags & GN_DGRAM_NO_CHEAP_RECV && len <= ep->node->opts.datagram_bytes) {
 			memcpy(ep->copy, data, len);
-			gn_charge(GN_WORK_COPY, len);
+			exec_charge(GN_WORK_COPY, len);
 			data = ep->copy;
 		}
 		serve_inline(peer, slot, index, method, code, data, len);
@@ -291,7 +291,7 @@ static struct dgram_slot *serve_take_slot(struct gn_dgram_peer *peer, const stru
 
 	if (unlikely(peer->grant - peer->floor > DGRAM_NUMBERS_MAX))
 		dgram_peer_raise_floor(peer);
-	if (unlikely(dgram_peer_session(peer)) || !(slot = dgram_peer_slot(peer, msg->slot))) {
+	if (unlikely(dgram_peer_session(peer)) || !(slot = dgram_slot_of(peer, msg->slot))) {
 		ep_count(peer->ep, over_limit);
 		return NULL;
 	}
@@ -332,7 +332,7 @@ void dgram_serve_cancel(struct gn_dgram_peer *peer, const struct dgram_msg *msg)
 	struct gn_dgram_endpoint *ep = peer->ep;
 	struct dgram_slot *slot;
 
-	if (!dgram_peer_session(peer) && (slot = dgram_peer_slot(peer, msg->slot)) &&
+	if (!dgram_peer_session(peer) && (slot = dgram_slot_of(peer, msg->slot)) &&
 	    slot->number == msg->number) {
 		slot->canceled = true;
 		if (slot->assembling) { /* it has not begun: it never will */

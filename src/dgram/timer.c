@@ -50,7 +50,7 @@ static void call_repeat(struct gn_dgram_peer *peer, struct dgram_call *call, uin
 		return;
 	if (bytes)
 		__builtin_memcpy(payload, op->request, bytes);
-	gn_charge(GN_WORK_COPY, bytes);
+	exec_charge(GN_WORK_COPY, bytes);
 	call->attempt = msg.attempt;
 	ep_count(ep, repeats);
 }

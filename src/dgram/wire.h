@@ -31,8 +31,10 @@
 #define GN_DGRAM_WIRE_H
 
 #include <assert.h>
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "gannet/dgram.h"
 
@@ -158,12 +160,60 @@ static inline uint64_t dgram_epoch(uint64_t initiator, uint64_t acceptor)
 
 /* Returns 0, or -EPROTO for bytes that are no hello of this version. */
 int dgram_hello_check(const void *bytes, uint32_t len, struct dgram_hello *out);
+/*
+ * ---- checks of datagrams: any host on the network may send any bytes. Nothing is used before it
+ * was checked here, and nothing is read twice from a buffer. ----
+ */
+
 /* Checks the head of a datagram; the messages are checked one by one. */
-int dgram_head_check(const void *bytes, uint32_t len, struct dgram_head *out);
+static inline int dgram_head_check(const void *bytes, uint32_t len, struct dgram_head *out)
+{
+	if (len < sizeof(*out))
+		return -EPROTO;
+	memcpy(out, bytes, sizeof(*out));
+	return out->version == DGRAM_VERSION ? 0 : -EPROTO;
+}
+
+static inline bool dgram_msg_is_possible(const struct dgram_msg *msg)
+{
+	if (msg->slot >= GN_DGRAM_SLOTS)
+		return false;
+	switch (msg->type) {
+	case DGRAM_REQUEST:
+	case DGRAM_ANSWER:
+		return msg->total <= GN_DGRAM_BYTES_MAX && msg->bytes <= msg->total;
+	case DGRAM_PIECE:
+		return msg->code <= DGRAM_OF_ANSWER && msg->bytes &&
+		       msg->total < GN_DGRAM_BYTES_MAX &&
+		       msg->bytes <= GN_DGRAM_BYTES_MAX - msg->total;
+	case DGRAM_ACK:
+		return msg->code <= DGRAM_OF_ANSWER;
+	case DGRAM_CANCEL:
+		return !msg->bytes;
+	default:
+		return false;
+	}
+}
+
 /*
  * Takes the message at *at of a datagram of len bytes, and moves *at behind its payload. -EPROTO:
  * it does not fit, or has impossible values.
  */
-int dgram_msg_check(const uint8_t *bytes, uint32_t len, uint32_t *at, struct dgram_msg *out);
+static inline int dgram_msg_check(const uint8_t *bytes, uint32_t len, uint32_t *at,
+				  struct dgram_msg *out)
+{
+	const uint32_t left = len - *at;
+
+	if (left < sizeof(*out))
+		return -EPROTO;
+	memcpy(out, bytes + *at, sizeof(*out));
+	/* The padding of the last payload need not have been sent. */
+	if (out->bytes > left - sizeof(*out) || !dgram_msg_is_possible(out))
+		return -EPROTO;
+	*at += (uint32_t)sizeof(*out) + dgram_padded(out->bytes);
+	if (*at > len)
+		*at = len;
+	return 0;
+}
 
 #endif

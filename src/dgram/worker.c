@@ -97,7 +97,6 @@ void dgram_workers_run(struct gn_dgram_endpoint *ep)
 	if (!ep->ready)
 		return;
 	ep->resumed = 1;
-	ep->poll_ticks = exec_ticks();
 	next = worker_pop(ep);
 	ep->current = next;
 	gn_fiber_switch(ep->poller, next->fiber);
@@ -250,7 +249,7 @@ int dgram_worker_serve(struct gn_dgram_peer *peer, struct dgram_slot *slot, uint
 	worker->number = slot->number;
 	if (len)
 		memcpy(worker->buffer, data, len);
-	gn_charge(GN_WORK_COPY, len);
+	exec_charge(GN_WORK_COPY, len);
 	worker->request = (struct gn_dgram_request){.data = worker->buffer,
 						    .len = len,
 						    .method = code,

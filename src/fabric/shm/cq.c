@@ -396,7 +396,7 @@ int shm_cq_arm(struct gn_cq *base, bool solicited_only)
 		     rx = rx->next, first = false)
 			cq_arm_peer(cq, rx, &blocked);
 	}
-	/* Pairs with the fences in tx_wake_receiver() and shm_ud_send(). */
+	/* Pairs with the fences in tx_wake_receiver() and shm_ud_wake(). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	/* Earlier messages raised no wake-up: the next poll must poll all peers. */
 	cq->poll_all_cold = true;

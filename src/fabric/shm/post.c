@@ -390,15 +390,21 @@ static inline unsigned chain_execute(struct shm_qp *qp, const struct gn_wr **fir
 	return n;
 }
 
-static unsigned chain_send_datagrams(struct shm_qp *qp, const struct gn_wr **wr, unsigned n,
+/* One fence for the chain: it waits until all stores are visible, which takes long. */
+static unsigned chain_send_datagrams(struct shm_qp *qp, const struct gn_wr **first, unsigned n,
 				     uint64_t *position)
 {
-	while (n && qp->qp.state != GN_QP_ERROR && wr_step(qp, *wr, *position)) {
-		*wr = (*wr)->next;
+	const struct gn_wr *wr = *first;
+	unsigned sent = 0;
+
+	while (sent < n && qp->qp.state != GN_QP_ERROR && wr_step(qp, wr, *position)) {
+		wr = wr->next;
 		++*position;
-		n--;
+		sent++;
 	}
-	return n;
+	shm_ud_wake(*first, sent);
+	*first = wr;
+	return n - sent;
 }
 
 static void chain_flush_rest(struct shm_qp *qp, const struct gn_wr *wr, unsigned n,

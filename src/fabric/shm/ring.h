@@ -125,8 +125,9 @@ static inline size_t area_bytes(uint32_t rq_size)
  */
 #define UD_SLOTS  128u
 #define UD_DATA	  (64u * 1024)
-#define UD_INLINE 32u
+#define UD_INLINE 96u
 
+/* Two lines; a datagram of up to 32 bytes needs the first one only. */
 struct ud_slot {
 	uint64_t head; /* as in struct slot */
 	uint32_t qkey;
@@ -136,20 +137,24 @@ struct ud_slot {
 	uint64_t data_at;
 	uint8_t bytes[UD_INLINE];
 };
-_Static_assert(sizeof(struct ud_slot) == 64, "one line");
+_Static_assert(sizeof(struct ud_slot) == 128, "two lines, for the prefetcher fetches pairs");
 
 struct ud_ring {
-	/* written by the receiver */
+	/* written by the receiver for each datagram; read by the sender if the ring seems full */
 	uint64_t slots_consumed;
 	uint64_t data_consumed;
+	uint8_t consumed_pad[112];
+	/* written by the receiver before it sleeps; the sender reads it for each datagram */
 	uint32_t armed; /* as in struct area_conn_state */
-	uint32_t receiver_pad[11];
-	/* written by the sender */
+	uint8_t armed_pad[124];
+	/* written by the sender before it sends the ring */
 	uint8_t src_gid[16];
-	uint8_t sender_pad[48];
+	uint8_t sender_pad[112];
 	struct ud_slot slots[UD_SLOTS];
 	uint8_t data[UD_DATA];
 };
+_Static_assert(offsetof(struct ud_ring, armed) == 128, "apart from the counters");
+_Static_assert(offsetof(struct ud_ring, slots) == 384, "wire");
 
 /*
  * An entry of a pd's grant table, written by its owner and read by the peers of its qps. word is

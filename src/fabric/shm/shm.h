@@ -56,7 +56,7 @@ void shm_map_put(struct shm_map *map);
 
 /* ---- control socket (wire.c) ---- */
 #define WIRE_MAGIC   0x54454e47u /* "GNET" */
-#define WIRE_VERSION 3u
+#define WIRE_VERSION 4u
 
 enum wire_type {
 	WIRE_HELLO = 1,
@@ -392,6 +392,7 @@ struct shm_ah {
 	struct shm_map *map;
 	struct ud_ring *ring;
 	uint64_t slot, data_at;
+	uint64_t slots_consumed, data_consumed; /* last seen; the receiver's may be higher */
 	uint32_t arm_answered;
 };
 
@@ -681,6 +682,8 @@ void shm_ah_fini(struct gn_ah *ah);
 int shm_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
 		   struct gn_ud_addr *out);
 enum gn_wc_status shm_ud_send(struct shm_qp *qp, const struct gn_wr *wr);
+/* After n sends of a chain: wakes receivers that sleep. */
+void shm_ud_wake(const struct gn_wr *wr, unsigned n);
 void shm_ud_arm(struct shm_rx *rx, uint32_t armed);
 /* Drops datagrams that arrived before any receive was posted. */
 void shm_ud_drop_stale(struct shm_qp *qp);

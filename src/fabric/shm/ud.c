@@ -33,6 +33,7 @@ struct ud_sender {
 	struct shm_map *map;
 	struct ud_ring *ring;
 	uint64_t slot, data_at;
+	uint8_t grh[GN_GRH_BYTES]; /* of its datagrams, apart from their length */
 	bool ended;
 	struct ud_sender *next, **prev;
 };
@@ -97,29 +98,52 @@ static void port_free_dropped(struct ud_port *port)
 	}
 }
 
-static void sender_fill_grh(uint8_t grh[GN_GRH_BYTES], const struct ud_sender *in, uint32_t len)
+static void sender_init_grh(struct ud_sender *in)
 {
 	struct gn_ud_addr self;
 
-	memset(grh, 0, GN_GRH_BYTES);
-	grh[0] = 0x60;
-	grh[4] = (uint8_t)(len >> 8);
-	grh[5] = (uint8_t)len;
-	grh[6] = 0x1b; /* next header: IBA transport */
-	copy_relaxed(grh + 8, in->ring->src_gid, 16);
+	in->grh[0] = 0x60;
+	in->grh[6] = 0x1b; /* next header: IBA transport */
+	copy_relaxed(in->grh + 8, in->ring->src_gid, 16);
 	shm_ud_addr(&in->port->qp->qp, &self);
-	memcpy(grh + 24, self.gid, 16);
+	memcpy(in->grh + 24, self.gid, 16);
+}
+
+/* GRH and payload to the receive; false: not its owner's memory. */
+static force_inline bool sender_copy(struct ud_sender *in, const uint8_t *src, uint32_t len)
+{
+	const struct shm_qp *qp = in->port->qp;
+	const struct gn_sge *sge = soft_rq_sge(&qp->rq);
+	const uint32_t n_sge = soft_rq_n_sge(&qp->rq);
+
+	if (likely(n_sge && sge->len_bytes >= GN_GRH_BYTES + len)) {
+		uint8_t *to = sge->addr;
+
+		if (unlikely(!soft_one_sge_ok(qp->keys, qp->qp.pd, sge, GN_LOCAL_WRITE)))
+			return false;
+		memcpy(to, in->grh, GN_GRH_BYTES);
+		/* There, not in the template: its copy would wait for these stores. */
+		to[4] = (uint8_t)(len >> 8);
+		to[5] = (uint8_t)len;
+		copy_relaxed(to + GN_GRH_BYTES, src, len);
+		return true;
+	}
+	if (!soft_sge_ok(qp->keys, qp->qp.pd, sge, n_sge, GN_LOCAL_WRITE))
+		return false;
+	in->grh[4] = (uint8_t)(len >> 8);
+	in->grh[5] = (uint8_t)len;
+	soft_scatter(sge, n_sge, 0, in->grh, GN_GRH_BYTES);
+	soft_scatter(sge, n_sge, GN_GRH_BYTES, src, len);
+	return true;
 }
 
 /*
  * Copies one datagram to the next receive, if it is addressed to us and fits; otherwise drops it.
  */
-static bool sender_deliver(struct ud_sender *in, const struct ud_slot *slot, const uint8_t *src,
-			   uint32_t len, uint32_t flags)
+static force_inline bool sender_deliver(struct ud_sender *in, const struct ud_slot *slot,
+					const uint8_t *src, uint32_t len, uint32_t flags)
 {
 	struct shm_qp *qp = in->port->qp;
-	const struct gn_sge *sge = soft_rq_sge(&qp->rq);
-	const uint32_t n_sge = soft_rq_n_sge(&qp->rq);
 	struct gn_wc wc = {.id = qp->rq.tail,
 			   .qp = &qp->qp,
 			   .op = GN_OP_RECV,
@@ -127,28 +151,23 @@ static bool sender_deliver(struct ud_sender *in, const struct ud_slot *slot, con
 			   .imm = __atomic_load_n(&slot->imm, __ATOMIC_RELAXED),
 			   .flags = GN_WC_GRH | (flags & SLOT_IMM ? GN_WC_IMM : 0u),
 			   .src_qpn = __atomic_load_n(&slot->src_qpn, __ATOMIC_RELAXED)};
-	uint8_t grh[GN_GRH_BYTES];
 
-	if (__atomic_load_n(&slot->qkey, __ATOMIC_RELAXED) != qp->qp.qkey)
+	if (unlikely(__atomic_load_n(&slot->qkey, __ATOMIC_RELAXED) != qp->qp.qkey))
 		return false;
-	if (soft_rq_empty(&qp->rq) || soft_rq_len(&qp->rq) < len + GN_GRH_BYTES)
+	if (unlikely(soft_rq_empty(&qp->rq) || soft_rq_len(&qp->rq) < len + GN_GRH_BYTES))
 		return false;
-	if (soft_sge_ok(qp->keys, qp->qp.pd, sge, n_sge, GN_LOCAL_WRITE)) {
-		sender_fill_grh(grh, in, len);
-		soft_scatter(sge, n_sge, 0, grh, GN_GRH_BYTES);
-		soft_scatter(sge, n_sge, GN_GRH_BYTES, src, len);
-	} else {
+	if (unlikely(!sender_copy(in, src, len)))
 		wc.status = GN_WC_LOCAL_ACCESS;
-	}
 	qp->rq.tail++;
 	shm_complete((struct shm_cq *)qp->qp.recv_cq, &wc, flags & SLOT_SOLICITED);
-	if (wc.status != GN_WC_OK)
+	if (unlikely(wc.status != GN_WC_OK))
 		shm_qp_fail(qp);
 	return true;
 }
 
 /* Consumes the slot's datagram; false: the sender wrote invalid values. */
-static bool sender_take_slot(struct ud_sender *in, const struct ud_slot *slot, uint64_t head)
+static force_inline bool sender_take_slot(struct ud_sender *in, const struct ud_slot *slot,
+					  uint64_t head)
 {
 	const uint32_t flags = slot_flags(head), len = slot_len(head);
 	const uint8_t *src = slot->bytes;
@@ -191,7 +210,7 @@ static bool sender_progress(struct shm_rx *rx)
 		in->slot++;
 		taken++;
 		__atomic_store_n(&ring->data_consumed, in->data_at, __ATOMIC_RELAXED);
-		/* Pairs with the acquire in ah_ring_space(). */
+		/* Pairs with the acquire in ah_fits_now(). */
 		__atomic_store_n(&ring->slots_consumed, in->slot, __ATOMIC_RELEASE);
 		if (in->ended)
 			break;
@@ -217,11 +236,12 @@ static bool sender_attach_ring(struct ud_sender *in, const union wire_any *msg, 
 	    shm_map_peer(fds[0], sizeof(struct ud_ring), true, in->kind, &in->map))
 		return false;
 	in->ring = (struct ud_ring *)(void *)in->map->addr;
+	sender_init_grh(in);
 	in->port->n_pending--;
 	shm_rx_add(&in->rx, cq, sender_progress);
 	/*
 	 * The cq may have been armed before this sender was attached. Pairs with the fence in
-	 * shm_ud_send().
+	 * shm_ud_wake().
 	 */
 	shm_ud_arm(&in->rx, shm_cq_armed(cq));
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -464,32 +484,40 @@ void shm_ah_fini(struct gn_ah *base)
 	shm_map_put(ah->map);
 }
 
-/* Finds len contiguous free bytes in the data ring; false: there are none. */
-static bool ah_ring_space(struct shm_ah *ah, uint32_t len, uint64_t *at)
+/* Finds a slot, and len contiguous free bytes in the data ring; false: there are none. */
+static force_inline bool ah_fits(const struct shm_ah *ah, uint32_t len, uint64_t *at)
 {
-	/* Pairs with the release in sender_progress(). */
-	const uint64_t slots = __atomic_load_n(&ah->ring->slots_consumed, __ATOMIC_ACQUIRE);
-	const uint64_t data = __atomic_load_n(&ah->ring->data_consumed, __ATOMIC_RELAXED);
-
-	if (ah->slot - slots >= UD_SLOTS)
+	if (ah->slot - ah->slots_consumed >= UD_SLOTS)
 		return false;
 	*at = ah->data_at;
 	if (len <= UD_INLINE)
 		return true;
 	if ((*at & (UD_DATA - 1)) > UD_DATA - len)
 		*at = (*at + UD_DATA - 1) & ~(uint64_t)(UD_DATA - 1);
-	return *at + len - data <= UD_DATA;
+	return *at + len - ah->data_consumed <= UD_DATA;
+}
+
+/* The receiver's counters change with each datagram: reads them only when the ring seems full. */
+static no_inline bool ah_fits_now(struct shm_ah *ah, uint32_t len, uint64_t *at)
+{
+	/* Pairs with the release in sender_progress(). */
+	ah->slots_consumed = __atomic_load_n(&ah->ring->slots_consumed, __ATOMIC_ACQUIRE);
+	ah->data_consumed = __atomic_load_n(&ah->ring->data_consumed, __ATOMIC_RELAXED);
+	return ah_fits(ah, len, at);
 }
 
 enum gn_wc_status shm_ud_send(struct shm_qp *qp, const struct gn_wr *wr)
 {
 	struct shm_ah *ah = (struct shm_ah *)wr->to.ud.ah;
 	const uint32_t len = (uint32_t)soft_sge_len(wr->sge, wr->n_sge);
-	uint32_t flags = SLOT_FIRST | SLOT_LAST, armed;
+	uint32_t flags = SLOT_FIRST | SLOT_LAST;
 	struct ud_slot *slot;
+	uint8_t *to;
 	uint64_t at;
 
-	if (!ah->ring || wr->to.ud.qpn != ah->ah.addr.qpn || !ah_ring_space(ah, len, &at))
+	if (unlikely(!ah->ring || wr->to.ud.qpn != ah->ah.addr.qpn))
+		return GN_WC_OK; /* nobody is there */
+	if (unlikely(!ah_fits(ah, len, &at) && !ah_fits_now(ah, len, &at)))
 		return GN_WC_OK; /* lost, as datagrams may be */
 	slot = &ah->ring->slots[ah->slot & (UD_SLOTS - 1)];
 	slot->qkey = wr->to.ud.qkey;
@@ -499,22 +527,38 @@ enum gn_wc_status shm_ud_send(struct shm_qp *qp, const struct gn_wr *wr)
 	flags |= wr->flags & GN_SOLICITED ? SLOT_SOLICITED : 0u;
 	if (len <= UD_INLINE) {
 		flags |= SLOT_INLINED;
-		soft_gather(slot->bytes, wr->sge, wr->n_sge, 0, len);
+		to = slot->bytes;
 	} else {
 		slot->data_at = at;
-		soft_gather(ah->ring->data + (at & (UD_DATA - 1)), wr->sge, wr->n_sge, 0, len);
+		to = ah->ring->data + (at & (UD_DATA - 1));
 		ah->data_at = at + len;
 	}
+	if (likely(wr->n_sge == 1))
+		copy_relaxed(to, wr->sge->addr, len);
+	else
+		soft_gather(to, wr->sge, wr->n_sge, 0, len);
 	/* Pairs with the acquire in sender_progress(). */
 	__atomic_store_n(&slot->head, slot_head(ah->slot, len, flags), __ATOMIC_RELEASE);
 	ah->slot++;
+	return GN_WC_OK;
+}
+
+void shm_ud_wake(const struct gn_wr *wr, unsigned n)
+{
 	/* Pairs with the fence in shm_cq_arm(). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	armed = __atomic_load_n(&ah->ring->armed, __ATOMIC_RELAXED);
-	if (unlikely((armed & 3) != SOFT_UNARMED && armed != ah->arm_answered) &&
-	    ((armed & 3) == SOFT_ARMED || wr->flags & GN_SOLICITED)) {
+	for (; n; n--, wr = wr->next) {
+		struct shm_ah *ah = (struct shm_ah *)wr->to.ud.ah;
+		uint32_t armed;
+
+		if (unlikely(!ah->ring))
+			continue;
+		armed = __atomic_load_n(&ah->ring->armed, __ATOMIC_RELAXED);
+		if (likely((armed & 3) == SOFT_UNARMED || armed == ah->arm_answered))
+			continue;
+		if ((armed & 3) == SOFT_ARMED_SOLICITED && !(wr->flags & GN_SOLICITED))
+			continue;
 		ah->arm_answered = armed;
 		wire_wake(ah->sock);
 	}
-	return GN_WC_OK;
 }
