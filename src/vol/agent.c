@@ -12,6 +12,7 @@
 #define RENEW_NS	 UINT64_C(1000000000)
 #define QUERY_NS	 UINT64_C(2000000000)
 #define GRANT_RETRY_NS	 UINT64_C(200000000)
+#define LOOK_RETRY_NS	 UINT64_C(200000000)
 #define TAKE_NS		 UINT64_C(1000000000) /* after its deadline a donor takes a slab by then */
 #define BUSY_NS		 UINT64_C(2000000)    /* until a slab is not used any more */
 #define NOTICES		 64u		      /* of one step, which has other work */
@@ -25,6 +26,7 @@ struct agent {
 	uint64_t renew_ns, query_ns, grant_ns, next_ns; /* when they are due; all of it */
 	uint64_t backoff_ns;
 	bool listens; /* the last step polled the session */
+	bool look;    /* the donor took slabs and did not name them */
 };
 
 void vol_agent_wake(struct vol_donor *donor)
@@ -169,6 +171,7 @@ static int agent_connect(struct agent *a)
 	}
 	a->renew_ns = gn_now_ns() + RENEW_NS;
 	a->grant_ns = 0;
+	a->look = false;
 	vol_keeper_wake(a->vol);
 	return 0;
 }
@@ -333,6 +336,8 @@ static void agent_notice(struct agent *a, const struct gn_donor_notice *notice)
 	vol_map_unlock(a->vol);
 	if (notice->kind == GN_DONOR_TAKEN && copy)
 		vol_keeper_report_copy(copy);
+	if (notice->kind == GN_DONOR_TAKEN && !notice->id)
+		a->look = true;
 	gn_mutex_lock(&a->vol->lock);
 	if (notice->kind == GN_DONOR_GOING_AWAY && !(donor->full && donor->rc == -ESHUTDOWN)) {
 		gn_log(GN_LOG_INFO, "vol: the donor at %s leaves: its copies are moved",
@@ -362,6 +367,40 @@ static void agent_notices(struct agent *a)
 		a->next_ns = GN_NO_WAIT; /* there may be more */
 	if (rc == -ESTALE)
 		agent_result(a, rc);
+}
+
+static int copy_found(void *arg, const struct gn_donor_entry *entry)
+{
+	const struct agent *a = arg;
+	struct vol_copy *copy = a->donor->copies;
+
+	if (!entry->mine || entry->state == GN_DONOR_ENDING)
+		return 0;
+	while (copy && copy->id != entry->slab)
+		copy = copy->next;
+	if (copy)
+		copy->listed = true;
+	return 0;
+}
+
+/* Finds out which slabs the donor took: those that it does not list any more. */
+static void agent_look(struct agent *a)
+{
+	int rc;
+
+	for (struct vol_copy *copy = a->donor->copies; copy; copy = copy->next)
+		copy->listed = false;
+	rc = gn_donor_list(a->session, a->vol->opts.owner, copy_found, a,
+			   gn_deadline_us(VOL_CALL_US));
+	if (rc) {
+		agent_result(a, rc);
+		agent_due(a, gn_now_ns() + LOOK_RETRY_NS);
+		return;
+	}
+	a->look = false;
+	for (struct vol_copy *copy = a->donor->copies; copy; copy = copy->next)
+		if (!copy->listed)
+			vol_keeper_report_copy(copy);
 }
 
 static void agent_renew(struct agent *a)
@@ -411,6 +450,8 @@ static void agent_step(struct agent *a)
 		return; /* until the keeper has given it up */
 	a->listens = true;
 	agent_notices(a);
+	if (a->look)
+		agent_look(a);
 	if (!__atomic_load_n(&a->donor->leaving, __ATOMIC_ACQUIRE))
 		agent_grant(a);
 	agent_shrink(a);
