@@ -190,12 +190,60 @@ static void agent_count(struct agent *a, uint32_t *want, uint32_t *spare)
 	gn_mutex_unlock(&a->vol->lock);
 }
 
+static bool agent_adopt_slab(struct agent *a, struct gn_donor_slab *slab)
+{
+	struct vol_donor *donor = a->donor;
+	struct vol_copy *copy = NULL;
+
+	/* Without a region: its release failed. */
+	if (slab->bytes == a->vol->extent_bytes && slab->region)
+		copy = gn_alloc(sizeof(*copy), 0);
+	if (!copy)
+		return false;
+	slab->user = copy;
+	copy->donor = donor;
+	copy->slab = slab;
+	copy->id = slab->id;
+	copy->region = slab->region;
+	vol_map_lock(a->vol);
+	list_push(&donor->copies, copy);
+	donor->n_spare++;
+	vol_map_unlock(a->vol);
+	return true;
+}
+
+/*
+ * New slabs of the session become spares, also those of grants whose answer was lost: returns how
+ * many. Slabs that cannot be used are returned to the donor: an error.
+ */
+static int agent_adopt(struct agent *a)
+{
+	struct gn_donor_slab *slab = gn_donor_next_slab(a->session, NULL), *next;
+	bool useless = false;
+	int n = 0;
+
+	for (int rc = 0; slab && !rc; slab = next) {
+		next = gn_donor_next_slab(a->session, slab);
+		if (slab->user)
+			continue;
+		if (agent_adopt_slab(a, slab)) {
+			n++;
+			continue;
+		}
+		useless = true;
+		rc = gn_donor_release(a->session, slab, gn_deadline_us(VOL_CALL_US));
+	}
+	return useless ? gn_fail(-EPROTO, "its slabs cannot be used: they are of another size, or "
+					  "there is no memory for their description") :
+			 n;
+}
+
 static void agent_grant(struct agent *a)
 {
 	struct gn_donor_slab *slabs[VOL_GRANTS];
 	struct vol_donor *donor = a->donor;
 	uint32_t want, spare, n;
-	int rc;
+	int rc, adopted;
 
 	agent_count(a, &want, &spare);
 	if (want <= spare)
@@ -206,8 +254,12 @@ static void agent_grant(struct agent *a)
 	}
 	n = want - spare < VOL_GRANTS ? want - spare : VOL_GRANTS;
 	rc = gn_donor_grant(a->session, n, slabs, gn_deadline_us(VOL_CALL_US));
-	if (rc <= 0) {
+	if (rc < 0) /* its text is the reason, unless there are slabs nevertheless */
 		agent_result(a, rc);
+	adopted = agent_adopt(a);
+	if (adopted < 0)
+		agent_result(a, adopted);
+	if (adopted <= 0) {
 		gn_mutex_lock(&a->vol->lock);
 		donor->full = true;
 		gn_cond_broadcast(&a->vol->changed);
@@ -216,26 +268,10 @@ static void agent_grant(struct agent *a)
 		agent_due(a, a->grant_ns);
 		return;
 	}
-	vol_map_lock(a->vol);
-	for (int i = 0; i < rc; i++) {
-		struct vol_copy *copy = slabs[i]->bytes == a->vol->extent_bytes ?
-						gn_alloc(sizeof(*copy), 0) :
-						NULL;
-
-		slabs[i]->user = copy;
-		if (!copy)
-			continue; /* it goes back with the session */
-		copy->donor = donor;
-		copy->slab = slabs[i];
-		copy->id = slabs[i]->id;
-		copy->region = slabs[i]->region;
-		list_push(&donor->copies, copy);
-		donor->n_spare++;
-	}
-	vol_map_unlock(a->vol);
 	gn_mutex_lock(&a->vol->lock);
 	donor->full = false;
-	donor->free_slabs -= donor->free_slabs > (unsigned)rc ? (unsigned)rc : donor->free_slabs;
+	donor->free_slabs -= donor->free_slabs > (unsigned)adopted ? (unsigned)adopted :
+								     donor->free_slabs;
 	a->vol->work = true;
 	gn_cond_broadcast(&a->vol->changed);
 	gn_cond_signal(&a->vol->repair_cond);

@@ -94,7 +94,7 @@ struct op {
 	unsigned first, n; /* sectors */
 	uint32_t version, start;
 	uint64_t start_ns;
-	unsigned events; /* whose outage was over at the start */
+	unsigned events;     /* whose outage was over at the start */
 	unsigned slot, room; /* room: sectors that bytes has space for */
 	bool busy;
 	uint8_t *bytes;
