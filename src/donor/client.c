@@ -327,7 +327,9 @@ int gn_donor_close(struct gn_donor *donor, unsigned flags)
 	}
 	if (donor->renewing) {
 		gn_io_cancel(&donor->renewal);
-		gn_io_wait(donor->queue, &(struct gn_io_req *){NULL}, 1, GN_FOREVER);
+		/* The request is a part of donor, which is freed: a signal must not end this. */
+		while (gn_io_wait(donor->queue, NULL, 1, GN_FOREVER) == -EINTR)
+			;
 	}
 	/* Before the donor ends the session: the engine would connect again, and be refused. */
 	donor_detach(donor);
