@@ -42,34 +42,22 @@
 struct request {
 	struct gn_vol_opts vol;
 	struct gn_io_opts io;
-	const char *donors[GN_VOL_DONORS_MAX];
+	struct vol_donors donors;
 	uint64_t local;
 	uint32_t prefetch, lost_ms;
 	const char *monitor, *metrics, *json;
 	bool progress, children;
 };
 
-static int pager_take_donor(const char *name, const char *text, void *to)
-{
-	struct request *r = to;
-
-	if (r->vol.n_donors == GN_VOL_DONORS_MAX)
-		return cmd_usage_error("%s: a volume has at most %u donors", name,
-				       GN_VOL_DONORS_MAX);
-	return cmd_take_addr(name, text, &r->donors[r->vol.n_donors++]);
-}
-
 static const struct opt options[] = {
-	{OPT_OTHER, "donor", "ADDR", "shm:NAME or verbs:HOST:PORT; several times for several",
-	 .required = true, .take = pager_take_donor},
+	OPT_VOL_DONORS(struct request, donors),
 	{OPT_U64, "local", "N", "bytes of paged memory that are local at most", "", AT(local),
 	 .required = true, RANGE(GN_PAGER_LOCAL_MIN, GN_VOL_SIZE_MAX)},
 	{OPT_U64, "volume", "N", "bytes of paged memory in all, local and remote",
 	 "4 times --local", AT(vol.bytes), RANGE(GN_PAGER_LOCAL_MIN, GN_VOL_SIZE_MAX)},
 	{OPT_U32, "copies", "N", "of each page, on different donors", "2, or 1 with one donor",
 	 AT(vol.copies), RANGE(1, GN_VOL_COPIES_MAX)},
-	{OPT_U64, "headroom", "N", "get memory as it is written, and hold so much in reserve",
-	 "all memory at the start", AT(vol.headroom), RANGE(1, GN_VOL_SIZE_MAX)},
+	OPT_VOL_HEADROOM(struct request, vol.headroom),
 	{OPT_U32, "lost-ms", "N", "then a donor that has the only copy of a page is given up",
 	 AT(lost_ms), RANGE(1, LOST_MS_MAX)},
 	{OPT_OTHER, "prefetch", "N", "pages read ahead of a trend at most, or off", "32",
@@ -81,8 +69,7 @@ static const struct opt options[] = {
 	{OPT_OTHER, "window", "W", "its bytes in flight, of READs and of WRITEs; none; auto",
 	 "7000000", AT(io.read_window), .choices = cmd_windows, .take = cmd_take_window},
 	{OPT_TEXT, "owner", "TAG", "how gannet donor list names the volume", AT(vol.owner)},
-	{OPT_OTHER, "monitor", "ADDR", "where gannet vol status can ask", "", AT(monitor),
-	 .take = cmd_take_addr},
+	OPT_VOL_MONITOR(struct request, monitor),
 	OPT_METRICS(struct request, metrics),
 	{OPT_FLAG, "progress", NULL, "a line on stderr that shows what happens", AT(progress)},
 	{OPT_TEXT, "json", "FILE", "write the statistics there at the end", "", AT(json)},
@@ -330,8 +317,8 @@ static int run_set_env(const struct run *run, const char *library)
 		 r->vol.owner, r->children, (int)getpid(), run->shared_fd);
 	if (r->monitor)
 		text_add(&t, "monitor=%s\n", r->monitor);
-	for (uint32_t i = 0; i < r->vol.n_donors; i++)
-		text_add(&t, "donor=%s\n", r->donors[i]);
+	for (uint32_t i = 0; i < r->donors.n; i++)
+		text_add(&t, "donor=%s\n", r->donors.addr[i]);
 	return setenv("LD_PRELOAD", all, 1) || setenv(PRELOAD_ENV, t.bytes, 1) ? -errno : 0;
 }
 
@@ -371,7 +358,7 @@ static void sessions_end(const struct run *run, const struct gn_vol_session *ses
 	struct gn_donor *donor;
 	struct gn_io *io;
 
-	if (rpc_open(run->request->donors[0], &fabric))
+	if (rpc_open(run->request->donors.addr[0], &fabric))
 		return;
 	if (!gn_io_create(fabric, &io_opts, &io)) {
 		for (uint32_t i = 0; i < n; i++) {
@@ -494,19 +481,14 @@ static int pager_run_check(struct request *r)
 	if (!r->vol.bytes)
 		r->vol.bytes = VOLUME_TIMES * r->local;
 	if (!r->vol.copies)
-		r->vol.copies = r->vol.n_donors > 1 ? 2 : 1;
-	for (uint32_t i = 1; i < r->vol.n_donors; i++)
-		if (strncmp(r->donors[i], r->donors[0], strcspn(r->donors[0], ":") + 1))
-			return cmd_usage_error("--donor: all donors of a volume have one "
-					       "provider, not %s and %s",
-					       r->donors[0], r->donors[i]);
+		r->vol.copies = r->donors.n > 1 ? 2 : 1;
 	if (r->vol.bytes % GN_VOL_BLOCK || r->local % GN_VOL_BLOCK)
 		return cmd_usage_error("--local and --volume must be multiples of %u",
 				       GN_VOL_BLOCK);
 	if (r->local > r->vol.bytes)
 		return cmd_usage_error("--local must not exceed --volume, which counts the local "
 				       "memory, too");
-	return 0;
+	return vol_donors_check(&r->donors, r->vol.copies);
 }
 
 static int pager_run_run(const struct args *args)

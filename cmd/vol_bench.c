@@ -26,13 +26,8 @@
 enum load_op { OP_READ, OP_WRITE, OP_MIXED, OPS };
 static const char *const op_names[OPS + 1] = {"read", "write", "mixed"};
 
-struct donor_list {
-	const char *addrs[GN_VOL_DONORS_MAX];
-	uint32_t n;
-};
-
 struct request {
-	struct donor_list donors;
+	struct vol_donors donors;
 	struct gn_vol_opts opts;
 	enum load_op op;
 	uint32_t block, depth;
@@ -41,21 +36,10 @@ struct request {
 	bool json;
 };
 
-static int take_donor(const char *name, const char *text, void *to)
-{
-	struct donor_list *list = to;
-
-	if (list->n == GN_VOL_DONORS_MAX)
-		return cmd_usage_error("%s: a volume takes up to %u donors", name,
-				       GN_VOL_DONORS_MAX);
-	return cmd_take_addr(name, text, &list->addrs[list->n++]);
-}
-
 #define TO(member) .to = offsetof(struct request, member)
 
 static const struct opt options[] = {
-	{OPT_OTHER, "donor", "ADDR", "of a donor: shm:NAME or verbs:HOST:PORT; once for each", "",
-	 TO(donors), .take = take_donor, .required = true},
+	OPT_VOL_DONORS(struct request, donors),
 	{OPT_U64, "size", "N", "of the volume, a multiple of 4096", TO(opts.bytes),
 	 RANGE(GN_VOL_BLOCK, GN_VOL_SIZE_MAX)},
 	{OPT_U32, "copies", "R", "on different donors", TO(opts.copies),
@@ -71,8 +55,7 @@ static const struct opt options[] = {
 	 RANGE(0.01, SECONDS_MAX)},
 	{OPT_REAL, "stats", "S", "a line every S seconds", "", TO(stats_s),
 	 RANGE(0.1, SECONDS_MAX)},
-	{OPT_OTHER, "monitor", "ADDR", "where gannet vol status may ask", "", TO(monitor),
-	 .take = cmd_take_addr},
+	OPT_VOL_MONITOR(struct request, monitor),
 	OPT_METRICS(struct request, metrics),
 	{OPT_FLAG, "json", NULL, "one object, and what is for people on stderr", TO(json)},
 	{.type = OPT_END},
@@ -389,12 +372,14 @@ static int vol_bench_run(const struct args *args)
 	if ((uint64_t)r->block * r->depth > BENCH_IN_FLIGHT_MAX)
 		return cmd_usage_error("--block times --depth must not exceed %u MiB",
 				       BENCH_IN_FLIGHT_MAX >> 20);
+	if (vol_donors_check(&r->donors, r->opts.copies))
+		return EXIT_USAGE;
 	if (r->opts.copies == 1)
 		fprintf(stderr, "gannet: warning: --copies 1: a donor that ends takes its part of "
 				"the volume with it\n");
-	r->opts.donors = r->donors.addrs;
+	r->opts.donors = r->donors.addr;
 	r->opts.n_donors = r->donors.n;
-	return serving(r->donors.addrs[0], bench_at, r);
+	return serving(r->donors.addr[0], bench_at, r);
 }
 
 const struct command command_vol_bench = {

@@ -13,6 +13,36 @@
 
 extern const struct command command_vol_bench, command_vol_nbd, command_vol_status;
 
+/* ---- options of commands that make a volume (vol_donors.c) ---- */
+
+struct vol_donors {
+	const char *addr[GN_VOL_DONORS_MAX];
+	uint32_t n;
+};
+
+/* For OPT_OTHER: one more address, into a struct vol_donors. */
+int vol_take_donor(const char *name, const char *text, void *to);
+/* Are they all different, of one provider, and enough for so many copies? 0 or EXIT_USAGE. */
+int vol_donors_check(const struct vol_donors *donors, uint32_t copies);
+
+#define OPT_VOL_DONORS(s, member)                                                             \
+	{                                                                                     \
+		.type = OPT_OTHER, .name = "donor", .arg = "ADDR", .to = offsetof(s, member), \
+		.take = vol_take_donor, .required = true,                                     \
+		.help = "shm:NAME or verbs:HOST:PORT; several times for several"              \
+	}
+#define OPT_VOL_HEADROOM(s, member)                                                         \
+	{                                                                                   \
+		.type = OPT_U64, .name = "headroom", .arg = "N", .to = offsetof(s, member), \
+		.unset = "all memory at the start", RANGE(1, GN_VOL_SIZE_MAX),              \
+		.help = "get memory as it is written, and hold so much in reserve"          \
+	}
+#define OPT_VOL_MONITOR(s, member)                                                              \
+	{                                                                                       \
+		.type = OPT_OTHER, .name = "monitor", .arg = "ADDR", .to = offsetof(s, member), \
+		.take = cmd_take_addr, .unset = "", .help = "where gannet vol status can ask"   \
+	}
+
 /* ---- the state of a volume (vol_stats.c) ---- */
 
 /* "healthy", "moving", "degraded" or "lost". */

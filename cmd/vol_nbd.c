@@ -32,39 +32,26 @@
 
 struct request {
 	struct gn_vol_opts vol;
-	const char *donors[GN_VOL_DONORS_MAX];
+	struct vol_donors donors;
 	const char *socket, *backup, *monitor;
 	uint32_t port; /* 0: a Unix socket */
 	bool swap;
 };
 
-static int vol_nbd_take_donor(const char *name, const char *text, void *to)
-{
-	struct request *r = to;
-
-	if (r->vol.n_donors == GN_VOL_DONORS_MAX)
-		return cmd_usage_error("%s: a volume has at most %u donors", name,
-				       GN_VOL_DONORS_MAX);
-	return cmd_take_addr(name, text, &r->donors[r->vol.n_donors++]);
-}
-
 static const struct opt options[] = {
-	{OPT_OTHER, "donor", "ADDR", "shm:NAME or verbs:HOST:PORT; several times for several",
-	 .required = true, .take = vol_nbd_take_donor},
+	OPT_VOL_DONORS(struct request, donors),
 	{OPT_U64, "size", "N", "bytes of the volume, a multiple of 4096", "", AT(vol.bytes),
 	 .required = true, RANGE(GN_VOL_BLOCK, GN_VOL_SIZE_MAX)},
 	{OPT_U32, "copies", "N", "of each block, on different donors", AT(vol.copies),
 	 RANGE(1, GN_VOL_COPIES_MAX)},
 	{OPT_FLAG, "verify", NULL, "keep checksums, and check each read", AT(vol.verify)},
-	{OPT_U64, "headroom", "N", "get memory as it is written, and hold so much in reserve",
-	 "all memory at the start", AT(vol.headroom), RANGE(1, GN_VOL_SIZE_MAX)},
+	OPT_VOL_HEADROOM(struct request, vol.headroom),
 	{OPT_U32, "repair-share", "N", "percent of the time that repair may use",
 	 AT(vol.repair_share), RANGE(1, 100)},
 	{OPT_TEXT, "owner", "TAG", "how gannet donor list names the volume", "nbd", AT(vol.owner)},
 	{OPT_TEXT, "backup", "FILE", "copy all writes to a new file, in the background", "none",
 	 AT(backup)},
-	{OPT_OTHER, "monitor", "ADDR", "where gannet vol status can ask", AT(monitor),
-	 .take = cmd_take_addr},
+	OPT_VOL_MONITOR(struct request, monitor),
 	{OPT_TEXT, "socket", "PATH", "the Unix socket to listen at", "a new one", AT(socket)},
 	{OPT_U32, "port", "N", "… or a TCP port of this machine's loopback", "", AT(port),
 	 RANGE(1, 65535)},
@@ -102,8 +89,8 @@ static void words_free(struct words *w)
 
 static void words_add_volume(struct words *w, const struct request *r)
 {
-	for (uint32_t i = 0; i < r->vol.n_donors; i++)
-		words_add(w, "donor=%s", r->donors[i]);
+	for (uint32_t i = 0; i < r->donors.n; i++)
+		words_add(w, "donor=%s", r->donors.addr[i]);
 	words_add(w, "size=%" PRIu64, r->vol.bytes);
 	words_add(w, "copies=%" PRIu32, r->vol.copies);
 	words_add(w, "repair-share=%" PRIu32, r->vol.repair_share);
@@ -337,29 +324,12 @@ static int vol_nbd_clear_socket(const char *path)
 /* The plugin checks the same, in terms of its parameters. */
 static int vol_nbd_check(const struct request *r)
 {
-	const uint32_t n = r->vol.n_donors;
-
 	if (r->vol.bytes % GN_VOL_BLOCK)
 		return cmd_usage_error("--size must be a multiple of %u, not %" PRIu64,
 				       GN_VOL_BLOCK, r->vol.bytes);
 	if (r->socket && r->port)
 		return cmd_usage_error("--socket or --port, not both");
-	for (uint32_t i = 1; i < n; i++) {
-		if (strncmp(r->donors[i], r->donors[0], strcspn(r->donors[0], ":") + 1))
-			return cmd_usage_error("--donor %s and --donor %s are of different "
-					       "providers",
-					       r->donors[0], r->donors[i]);
-		for (uint32_t k = 0; k < i; k++)
-			if (!strcmp(r->donors[i], r->donors[k]))
-				return cmd_usage_error("--donor %s is given twice: copies must be "
-						       "on different donors",
-						       r->donors[i]);
-	}
-	if (r->vol.copies > n)
-		return cmd_usage_error("%" PRIu32 " copies need %" PRIu32 " donors: give more "
-				       "--donor, or --copies %" PRIu32,
-				       r->vol.copies, r->vol.copies, n);
-	return 0;
+	return vol_donors_check(&r->donors, r->vol.copies);
 }
 
 static int vol_nbd_run(const struct args *args)

@@ -129,7 +129,7 @@ static uint32_t find(char **pairs, const char *key, size_t len, char *result)
 static void serve(const char *addr, char **pairs)
 {
 	const struct gn_rpc_server_opts opts = {.size = sizeof(opts), .flags = GN_RPC_POLLED};
-	struct gn_rpc_request *request;
+	struct gn_rpc_request *request = NULL;
 	struct gn_rpc_server *server;
 	char result[BYTES_MAX];
 	const char *key;

@@ -174,14 +174,16 @@ struct gn_donor_slab {
 /*
  * Gets up to n slabs of zeroed memory and returns their number, or an error if there is none.
  * -ENOSPC: all memory is granted, or the donor's system is short of memory. -EDQUOT: a limit of
- * this client. -ESHUTDOWN: the donor is going away. -ETIMEDOUT. -ECONNRESET: the connection broke;
- * slabs that were granted at this moment are in gn_donor_next_slab().
+ * this client. -ESHUTDOWN: the donor is going away. -ETIMEDOUT. -ECONNRESET: the connection broke.
+ * Slabs whose grant was not answered are in gn_donor_next_slab(), at the latest when the next call
+ * has returned.
  */
 GN_API int gn_donor_grant(struct gn_donor *donor, unsigned n, struct gn_donor_slab **out,
 			  uint64_t deadline_ns);
 /*
  * Returns a slab, and returns when nothing can land in it any more. Its shares are revoked. Frees
- * the struct, unless -EBUSY: requests refer to it, or -ETIMEDOUT.
+ * the struct if it returns 0 or -ESTALE. -EBUSY: requests refer to it. After other errors, such as
+ * -ETIMEDOUT, its region is gone, and only gn_donor_release() may use it.
  */
 GN_API int gn_donor_release(struct gn_donor *donor, struct gn_donor_slab *slab,
 			    uint64_t deadline_ns);

@@ -55,12 +55,13 @@ struct gn_vol_copy {
 
 /*
  * Decides about the copies of a volume, where somebody else than this process owns the map. Called
- * by the volume's thread, may wait. lose_copy: this copy missed a WRITE, or cannot be accessed any
- * more. The WRITE ends when lose_copy has returned 0; if it fails it is called again, until
- * gn_vol_destroy(). add_copy: this copy is complete and receives all WRITEs; if it fails the copy
- * is given up. It is also called for the copies of an extent that had none (not by
- * gn_vol_create()), and for a copy that is the only one left before it is complete: if that fails
- * it is called again, and WRITEs end when it has returned 0.
+ * by two threads of the volume, perhaps at the same time; may wait. lose_copy: this copy missed a
+ * WRITE, cannot be accessed any more, or was moved. The WRITE ends when lose_copy has returned 0;
+ * if it fails it is called again, until gn_vol_destroy(). add_copy: this copy is complete and
+ * receives all WRITEs; if it fails the copy is given up. It is also called for the copies of an
+ * extent that had none (not by gn_vol_create()), for a copy that is the only one left before it is
+ * complete, and for one that was to be moved and stays, because the others failed meanwhile: if
+ * that fails it is called again, and WRITEs end when it has returned 0.
  */
 struct gn_vol_authority {
 	int (*lose_copy)(void *arg, const struct gn_vol_copy *copy);

@@ -37,6 +37,9 @@ static int slab_add(struct gn_donor *donor, uint64_t id, const struct donor_remo
 	if (!id || remote->length != donor->hello.slab_bytes || use_offset % 8 ||
 	    use_offset > donor->hello.lease.length - 8)
 		return gn_fail(-EPROTO, "the donor at %s grants no slab", donor->addr);
+	if (donor->n_slabs == GN_DONOR_SLABS_MAX)
+		return gn_fail(-EPROTO, "the donor at %s grants more slabs than a donor has",
+			       donor->addr);
 	slab = gn_alloc(sizeof(*slab), 0);
 	if (!slab)
 		return -ENOMEM;
@@ -53,13 +56,15 @@ static int slab_add(struct gn_donor *donor, uint64_t id, const struct donor_remo
 	if (slab->next)
 		slab->next->prev = &slab->next;
 	donor->slabs = slab;
+	donor->n_slabs++;
 	if (out)
 		*out = slab;
 	return 0;
 }
 
-static void slab_forget(struct gn_donor_slab *slab)
+static void slab_forget(struct gn_donor *donor, struct gn_donor_slab *slab)
 {
+	donor->n_slabs--;
 	*slab->prev = slab->next;
 	if (slab->next)
 		slab->next->prev = slab->prev;
@@ -202,7 +207,7 @@ static void donor_free(struct gn_donor *donor)
 {
 	while (donor->slabs) {
 		gn_io_region_remove(donor->slabs->region);
-		slab_forget(donor->slabs);
+		slab_forget(donor, donor->slabs);
 	}
 	donor_detach(donor);
 	gn_rpc_client_close(donor->rpc);
@@ -219,21 +224,25 @@ static int slab_found(struct gn_donor *donor, const struct donor_list_entry *ent
 
 	if (entry->session != donor->hello.session || !entry->remote.length)
 		return 0;
-	/* GRANTs of the connection that broke may have been executed since HELLO. */
-	if ((*found)++ == donor->hello.n_slabs + GRANTS_AT_ONCE)
-		return gn_fail(-EPROTO, "the donor at %s lists more slabs than it told of",
-			       donor->addr);
 	for (const struct gn_donor_slab *s = donor->slabs; s; s = s->next)
 		if (s->id == entry->slab)
 			return 0;
+	/* GRANTs without an answer may have been executed since HELLO. */
+	if ((*found)++ == donor->hello.n_slabs + GRANTS_AT_ONCE)
+		return gn_fail(-EPROTO, "the donor at %s lists more slabs than it told of",
+			       donor->addr);
 	return slab_add(donor, entry->slab, &entry->remote, entry->use_offset, NULL);
 }
 
 static int donor_find_slabs(struct gn_donor *donor, uint64_t deadline_ns)
 {
 	uint32_t found = 0;
+	const int rc =
+		donor_list_all(donor, NULL, donor->hello.session, slab_found, &found, deadline_ns);
 
-	return donor_list_all(donor, NULL, donor->hello.session, slab_found, &found, deadline_ns);
+	if (!rc)
+		donor->unsure = false;
+	return rc;
 }
 
 static int donor_attach(struct gn_donor *donor, uint32_t timeout_us)
@@ -314,11 +323,13 @@ int gn_donor_close(struct gn_donor *donor, unsigned flags)
 		rc = gn_io_region_remove(donor->slabs->region);
 		if (rc)
 			return rc;
-		slab_forget(donor->slabs);
+		slab_forget(donor, donor->slabs);
 	}
 	if (donor->renewing) {
 		gn_io_cancel(&donor->renewal);
-		gn_io_wait(donor->queue, &(struct gn_io_req *){NULL}, 1, GN_FOREVER);
+		/* The request is a part of donor, which is freed: a signal must not end this. */
+		while (gn_io_wait(donor->queue, NULL, 1, GN_FOREVER) == -EINTR)
+			;
 	}
 	/* Before the donor ends the session: the engine would connect again, and be refused. */
 	donor_detach(donor);
@@ -379,6 +390,7 @@ static unsigned grant_some(struct gn_donor *donor, unsigned n, struct gn_donor_s
 		const struct donor_grant_result *r = &results[i];
 		int rc = donor_control_error(donor, ops[i].status);
 
+		donor->unsure |= rc == -ETIMEDOUT || rc == -ECONNRESET;
 		if (!rc && ops[i].result_len != sizeof(*r))
 			rc = gn_fail(-EPROTO, "the donor at %s grants no slab", donor->addr);
 		if (!rc)
@@ -401,6 +413,8 @@ int gn_donor_grant(struct gn_donor *donor, unsigned n, struct gn_donor_slab **ou
 	deadline_ns = deadline_given(deadline_ns);
 	while (!rc && got < n) {
 		rc = donor_control_up(donor, deadline_ns);
+		if (!rc && donor->unsure)
+			rc = donor_find_slabs(donor, deadline_ns);
 		if (!rc)
 			got += grant_some(donor,
 					  n - got < GRANTS_AT_ONCE ? n - got : GRANTS_AT_ONCE,
@@ -433,7 +447,7 @@ int gn_donor_release(struct gn_donor *donor, struct gn_donor_slab *slab, uint64_
 	if (rc && rc != -ENOENT && rc != -ESTALE)
 		return rc;
 	/* Not found: taken back, or released by a call whose answer was lost. */
-	slab_forget(slab);
+	slab_forget(donor, slab);
 	return rc == -ENOENT ? 0 : rc;
 }
 

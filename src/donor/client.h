@@ -23,6 +23,8 @@ struct gn_donor {
 	bool in_session;  /* the control connection has the session */
 	const char *lost; /* why: -ESTALE from now on */
 	struct gn_donor_slab *slabs;
+	unsigned n_slabs;
+	bool unsure; /* GRANTs without an answer may have been executed */
 	/* renewal */
 	struct gn_io_queue *queue;
 	struct gn_io_region *lease;

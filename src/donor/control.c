@@ -53,7 +53,19 @@ int donor_control_error(struct gn_donor *donor, unsigned status)
 
 /* ---- HELLO ---- */
 
-/* Of a client that lost its connection, generation is its own; it stays. */
+/* Is this the session that the client has? */
+static bool hello_is_same(const struct donor_hello_result *a, const struct donor_hello_result *b)
+{
+	return !memcmp(a->token, b->token, sizeof(a->token)) && a->incarnation == b->incarnation &&
+	       a->session == b->session && a->slab_bytes == b->slab_bytes &&
+	       a->lease.offset == b->lease.offset && a->lease.length == b->lease.length &&
+	       a->lease.key == b->lease.key && !memcmp(a->data, b->data, sizeof(a->data));
+}
+
+/*
+ * Of a client that lost its connection, generation is its own. All that it knows of the session
+ * stays: its memory is as long as the lease that it was told of first.
+ */
 static int control_hello(struct gn_donor *donor, const struct gn_donor_id *id, uint32_t generation,
 			 uint64_t deadline_ns)
 {
@@ -78,9 +90,11 @@ static int control_hello(struct gn_donor *donor, const struct gn_donor_id *id, u
 	if (len != sizeof(result) || result.version != DONOR_VERSION || !result.slab_bytes ||
 	    result.n_slabs > GN_DONOR_SLABS_MAX)
 		return gn_fail(-EPROTO, "%s is no donor of this version", donor->addr);
+	if (donor->target && !hello_is_same(&donor->hello, &result))
+		return lost(donor, "the donor has another session instead");
+	if (donor->target)
+		result.generation = generation;
 	donor->hello = result;
-	if (generation)
-		donor->hello.generation = generation;
 	donor->in_session = true;
 	return donor_data_addr(donor->addr, donor->hello.data, donor->data_addr);
 }

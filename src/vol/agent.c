@@ -12,6 +12,7 @@
 #define RENEW_NS	 UINT64_C(1000000000)
 #define QUERY_NS	 UINT64_C(2000000000)
 #define GRANT_RETRY_NS	 UINT64_C(200000000)
+#define LOOK_RETRY_NS	 UINT64_C(200000000)
 #define TAKE_NS		 UINT64_C(1000000000) /* after its deadline a donor takes a slab by then */
 #define BUSY_NS		 UINT64_C(2000000)    /* until a slab is not used any more */
 #define NOTICES		 64u		      /* of one step, which has other work */
@@ -25,6 +26,7 @@ struct agent {
 	uint64_t renew_ns, query_ns, grant_ns, next_ns; /* when they are due; all of it */
 	uint64_t backoff_ns;
 	bool listens; /* the last step polled the session */
+	bool look;    /* the donor took slabs and did not name them */
 };
 
 void vol_agent_wake(struct vol_donor *donor)
@@ -169,6 +171,7 @@ static int agent_connect(struct agent *a)
 	}
 	a->renew_ns = gn_now_ns() + RENEW_NS;
 	a->grant_ns = 0;
+	a->look = false;
 	vol_keeper_wake(a->vol);
 	return 0;
 }
@@ -187,12 +190,60 @@ static void agent_count(struct agent *a, uint32_t *want, uint32_t *spare)
 	gn_mutex_unlock(&a->vol->lock);
 }
 
+static bool agent_adopt_slab(struct agent *a, struct gn_donor_slab *slab)
+{
+	struct vol_donor *donor = a->donor;
+	struct vol_copy *copy = NULL;
+
+	/* Without a region: its release failed. */
+	if (slab->bytes == a->vol->extent_bytes && slab->region)
+		copy = gn_alloc(sizeof(*copy), 0);
+	if (!copy)
+		return false;
+	slab->user = copy;
+	copy->donor = donor;
+	copy->slab = slab;
+	copy->id = slab->id;
+	copy->region = slab->region;
+	vol_map_lock(a->vol);
+	list_push(&donor->copies, copy);
+	donor->n_spare++;
+	vol_map_unlock(a->vol);
+	return true;
+}
+
+/*
+ * New slabs of the session become spares, also those of grants whose answer was lost: returns how
+ * many. Slabs that cannot be used are returned to the donor: an error.
+ */
+static int agent_adopt(struct agent *a)
+{
+	struct gn_donor_slab *slab = gn_donor_next_slab(a->session, NULL), *next;
+	bool useless = false;
+	int n = 0;
+
+	for (int rc = 0; slab && !rc; slab = next) {
+		next = gn_donor_next_slab(a->session, slab);
+		if (slab->user)
+			continue;
+		if (agent_adopt_slab(a, slab)) {
+			n++;
+			continue;
+		}
+		useless = true;
+		rc = gn_donor_release(a->session, slab, gn_deadline_us(VOL_CALL_US));
+	}
+	return useless ? gn_fail(-EPROTO, "its slabs cannot be used: they are of another size, or "
+					  "there is no memory for their description") :
+			 n;
+}
+
 static void agent_grant(struct agent *a)
 {
 	struct gn_donor_slab *slabs[VOL_GRANTS];
 	struct vol_donor *donor = a->donor;
 	uint32_t want, spare, n;
-	int rc;
+	int rc, adopted;
 
 	agent_count(a, &want, &spare);
 	if (want <= spare)
@@ -203,8 +254,12 @@ static void agent_grant(struct agent *a)
 	}
 	n = want - spare < VOL_GRANTS ? want - spare : VOL_GRANTS;
 	rc = gn_donor_grant(a->session, n, slabs, gn_deadline_us(VOL_CALL_US));
-	if (rc <= 0) {
+	if (rc < 0) /* its text is the reason, unless there are slabs nevertheless */
 		agent_result(a, rc);
+	adopted = agent_adopt(a);
+	if (adopted < 0)
+		agent_result(a, adopted);
+	if (adopted <= 0) {
 		gn_mutex_lock(&a->vol->lock);
 		donor->full = true;
 		gn_cond_broadcast(&a->vol->changed);
@@ -213,26 +268,10 @@ static void agent_grant(struct agent *a)
 		agent_due(a, a->grant_ns);
 		return;
 	}
-	vol_map_lock(a->vol);
-	for (int i = 0; i < rc; i++) {
-		struct vol_copy *copy = slabs[i]->bytes == a->vol->extent_bytes ?
-						gn_alloc(sizeof(*copy), 0) :
-						NULL;
-
-		slabs[i]->user = copy;
-		if (!copy)
-			continue; /* it goes back with the session */
-		copy->donor = donor;
-		copy->slab = slabs[i];
-		copy->id = slabs[i]->id;
-		copy->region = slabs[i]->region;
-		list_push(&donor->copies, copy);
-		donor->n_spare++;
-	}
-	vol_map_unlock(a->vol);
 	gn_mutex_lock(&a->vol->lock);
 	donor->full = false;
-	donor->free_slabs -= donor->free_slabs > (unsigned)rc ? (unsigned)rc : donor->free_slabs;
+	donor->free_slabs -= donor->free_slabs > (unsigned)adopted ? (unsigned)adopted :
+								     donor->free_slabs;
 	a->vol->work = true;
 	gn_cond_broadcast(&a->vol->changed);
 	gn_cond_signal(&a->vol->repair_cond);
@@ -333,6 +372,8 @@ static void agent_notice(struct agent *a, const struct gn_donor_notice *notice)
 	vol_map_unlock(a->vol);
 	if (notice->kind == GN_DONOR_TAKEN && copy)
 		vol_keeper_report_copy(copy);
+	if (notice->kind == GN_DONOR_TAKEN && !notice->id)
+		a->look = true;
 	gn_mutex_lock(&a->vol->lock);
 	if (notice->kind == GN_DONOR_GOING_AWAY && !(donor->full && donor->rc == -ESHUTDOWN)) {
 		gn_log(GN_LOG_INFO, "vol: the donor at %s leaves: its copies are moved",
@@ -362,6 +403,40 @@ static void agent_notices(struct agent *a)
 		a->next_ns = GN_NO_WAIT; /* there may be more */
 	if (rc == -ESTALE)
 		agent_result(a, rc);
+}
+
+static int copy_found(void *arg, const struct gn_donor_entry *entry)
+{
+	const struct agent *a = arg;
+	struct vol_copy *copy = a->donor->copies;
+
+	if (!entry->mine || entry->state == GN_DONOR_ENDING)
+		return 0;
+	while (copy && copy->id != entry->slab)
+		copy = copy->next;
+	if (copy)
+		copy->listed = true;
+	return 0;
+}
+
+/* Finds out which slabs the donor took: those that it does not list any more. */
+static void agent_look(struct agent *a)
+{
+	int rc;
+
+	for (struct vol_copy *copy = a->donor->copies; copy; copy = copy->next)
+		copy->listed = false;
+	rc = gn_donor_list(a->session, a->vol->opts.owner, copy_found, a,
+			   gn_deadline_us(VOL_CALL_US));
+	if (rc) {
+		agent_result(a, rc);
+		agent_due(a, gn_now_ns() + LOOK_RETRY_NS);
+		return;
+	}
+	a->look = false;
+	for (struct vol_copy *copy = a->donor->copies; copy; copy = copy->next)
+		if (!copy->listed)
+			vol_keeper_report_copy(copy);
 }
 
 static void agent_renew(struct agent *a)
@@ -411,6 +486,8 @@ static void agent_step(struct agent *a)
 		return; /* until the keeper has given it up */
 	a->listens = true;
 	agent_notices(a);
+	if (a->look)
+		agent_look(a);
 	if (!__atomic_load_n(&a->donor->leaving, __ATOMIC_ACQUIRE))
 		agent_grant(a);
 	agent_shrink(a);

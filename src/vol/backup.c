@@ -338,6 +338,16 @@ static bool pass_step(struct backup *b)
 	return true;
 }
 
+/* The result of a pass, or of the last sync. */
+static void backup_result(struct gn_vol *vol, int rc)
+{
+	if (rc && vol->stats.backup_error != rc)
+		gn_log(GN_LOG_ERROR, "vol: the backup fails: %s", gn_strerror(rc));
+	gn_mutex_lock(&vol->lock);
+	vol->stats.backup_error = rc;
+	gn_mutex_unlock(&vol->lock);
+}
+
 static int backup_pass(struct backup *b)
 {
 	struct gn_vol *vol = b->vol;
@@ -351,11 +361,7 @@ static int backup_pass(struct backup *b)
 	}
 	if (b->syncing && !b->rc)
 		b->rc = vol->backup.sync(vol->backup.arg);
-	if (b->rc && vol->stats.backup_error != b->rc)
-		gn_log(GN_LOG_ERROR, "vol: the backup fails: %s", gn_strerror(b->rc));
-	gn_mutex_lock(&vol->lock);
-	vol->stats.backup_error = b->rc;
-	gn_mutex_unlock(&vol->lock);
+	backup_result(vol, b->rc);
 	ops_end(b->syncing, b->rc ? -EIO : 0);
 	backup_admit(b, b->rc ? -EIO : 0);
 	return b->rc;
@@ -378,7 +384,7 @@ void vol_backup_main(void *arg)
 	}
 	gn_mutex_unlock(&vol->lock);
 	if (!backup_pass(&b))
-		vol->backup.sync(vol->backup.arg);
+		backup_result(vol, vol->backup.sync(vol->backup.arg));
 	gn_vol_queue_destroy(b.queue);
 	gn_free(b.buf);
 }

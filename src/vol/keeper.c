@@ -201,8 +201,8 @@ static void keeper_lose_failed(struct gn_vol *vol)
 /* The map is locked: has every extent with a copy here another good one that can be reached? */
 static bool donor_is_dispensable(const struct vol_donor *donor)
 {
-	const struct gn_vol *vol = donor->vol;
-	bool reachable[GN_VOL_DONORS_MAX];
+	struct gn_vol *vol = donor->vol;
+	bool reachable[GN_VOL_DONORS_MAX], dispensable = true;
 
 	for (unsigned d = 0; d < vol->opts.n_donors; d++) {
 		const struct vol_donor *other = &vol->donors[d];
@@ -210,19 +210,20 @@ static bool donor_is_dispensable(const struct vol_donor *donor)
 		reachable[d] = other != donor && other->target && !other->losing &&
 			       !gn_io_target_down_us(other->target);
 	}
-	for (const struct vol_copy *copy = donor->copies; copy; copy = copy->next) {
+	gn_mutex_lock(&vol->lock);
+	for (const struct vol_copy *copy = donor->copies; copy && dispensable; copy = copy->next) {
 		const struct vol_extent *e = &vol->extents[copy->extent];
 		bool other = false;
 
 		if (copy->state != VOL_LIVE)
 			continue;
 		for (unsigned i = 0; i < e->n_live; i++)
-			other |= reachable[e->copy[i]->donor->index] &&
+			other |= reachable[e->copy[i]->donor->index] && !e->copy[i]->failed &&
 				 !__atomic_load_n(&e->copy[i]->wrong, __ATOMIC_RELAXED);
-		if (!other)
-			return false;
+		dispensable = other;
 	}
-	return true;
+	gn_mutex_unlock(&vol->lock);
+	return dispensable;
 }
 
 /* The donor's target, or NULL: there is none, or its agent is about to close it. */

@@ -121,12 +121,16 @@ bool vol_donor_usable(const struct vol_donor *donor)
 
 bool vol_copy_has_other(const struct vol_copy *copy)
 {
-	const struct vol_extent *e = &copy->donor->vol->extents[copy->extent];
+	struct gn_vol *vol = copy->donor->vol;
+	const struct vol_extent *e = &vol->extents[copy->extent];
+	bool other = false;
 
+	gn_mutex_lock(&vol->lock);
 	for (unsigned i = 0; i < e->n_live; i++)
-		if (e->copy[i] != copy && donor_reachable(e->copy[i]->donor))
-			return true;
-	return false;
+		other |= e->copy[i] != copy && !e->copy[i]->failed &&
+			 donor_reachable(e->copy[i]->donor);
+	gn_mutex_unlock(&vol->lock);
+	return other;
 }
 
 struct vol_copy *vol_copy_take(struct vol_donor *donor, uint32_t extent, enum vol_copy_state state)

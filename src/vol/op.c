@@ -439,7 +439,7 @@ static void read_wrong(struct vol_op *op)
 		op_finish(op);
 		return;
 	}
-	op->failed = other ? (uint8_t)((1u << op->n_copies) - 1) : 0;
+	op->failed = (uint8_t)(other ? (1u << op->n_copies) - 1 : 0);
 	op->step = VOL_STEP_FAILED;
 	vol_keeper_report(op);
 }

@@ -350,21 +350,42 @@ static int copy_becomes_live(struct gn_vol *vol, struct vol_copy *copy)
 	return rc;
 }
 
-/* false: the authority refuses; the extent has one copy too many until it agrees. */
+static bool copy_has_other(struct gn_vol *vol, const struct vol_copy *copy)
+{
+	struct vol_bucket *bucket = &vol->buckets[0];
+	bool other;
+
+	vol_bucket_lock(bucket);
+	other = vol_copy_has_other(copy);
+	vol_bucket_unlock(bucket);
+	return other;
+}
+
+/*
+ * false: the authority refuses, or the other copies fail just now: the extent has one copy too many
+ * until the authority agrees, or the next move.
+ */
 static bool job_move_end(struct gn_vol *vol, struct vol_copy *copy)
 {
 	const struct gn_vol_copy described = vol_copy_describe(copy);
+	bool moved;
 
+	if (!copy_has_other(vol, copy))
+		return false;
 	if (vol->authority.lose_copy && vol->authority.lose_copy(vol->authority.arg, &described))
 		return false;
 	vol_map_lock(vol);
-	if (copy->state == VOL_LIVE) {
+	/* That may have taken long: this copy stays if it is the only one that can be read now. */
+	moved = copy->state != VOL_LIVE || vol_copy_has_other(copy);
+	if (!moved)
+		vol_copy_set_untold(copy, vol->authority.lose_copy);
+	if (moved && copy->state == VOL_LIVE) {
 		vol_copy_retire(copy);
 		vol->stats.copies_moved++;
 	}
 	vol_map_unlock(vol);
 	vol_agent_wake(copy->donor);
-	return true;
+	return moved;
 }
 
 static void repair_status_changed(struct gn_vol *vol)

@@ -112,13 +112,15 @@ static int vol_opts_read(struct gn_vol *vol, const struct gn_vol_opts *given)
  * Chooses a donor for each copy of each extent: plan[extent * copies + i]. most: the donor with
  * most free memory, which finds a plan if there is one.
  */
-static bool vol_plan(const struct gn_vol *vol, uint8_t *plan, bool most)
+static bool vol_plan(struct gn_vol *vol, uint8_t *plan, bool most)
 {
 	const unsigned n = vol->opts.n_donors;
 	uint64_t slabs[GN_VOL_DONORS_MAX];
 
+	gn_mutex_lock(&vol->lock); /* the agents ask again from time to time */
 	for (unsigned d = 0; d < n; d++)
 		slabs[d] = vol->donors[d].free_slabs;
+	gn_mutex_unlock(&vol->lock);
 	for (uint32_t e = 0; e < vol->n_extents; e++) {
 		uint64_t left[GN_VOL_DONORS_MAX];
 
@@ -232,15 +234,17 @@ static int vol_await_headroom(struct gn_vol *vol, uint64_t deadline_ns)
 	return with >= vol->opts.copies ? 0 : rc;
 }
 
-static int vol_no_space(const struct gn_vol *vol)
+static int vol_no_space(struct gn_vol *vol)
 {
 	char text[256] = "";
 	size_t at = 0;
 
+	gn_mutex_lock(&vol->lock);
 	for (unsigned d = 0; d < vol->opts.n_donors && at < sizeof(text) - 1; d++)
 		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s has %llu", d ? ", " : "",
 				       vol->donors[d].addr,
 				       (unsigned long long)vol->donors[d].free_slabs);
+	gn_mutex_unlock(&vol->lock);
 	return gn_fail(-ENOSPC,
 		       "gn_vol_create(): the volume needs %u slabs on each of %u donors, but %s: "
 		       "start more donors, or give them more --memory",

@@ -105,6 +105,7 @@ struct vol_copy {
 	bool untold;		       /* LIVE, and the keeper has to tell the authority of it */
 	bool moving;		       /* it must go: the donor wants it back */
 	uint64_t move_until_ns;	       /* the agent's: … by then; 0: it does not */
+	bool listed;		       /* the agent's: the donor says that it is held */
 	bool failed;		       /* the volume's lock: in vol.failed */
 	bool wrong;		       /* atomic: a block is wrong, and no other copy can be read */
 	uint64_t users;		       /* atomic: ops and repairs that use it now; << 32: so far */

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "donor/client.h"
 #include "donor/wire.h"
 #include "gannet/donor.h"
 #include "gannet/rpc.h"
@@ -33,6 +34,7 @@ struct evil {
 	bool endless;	 /* atomic: LIST has always one more page of slabs */
 	unsigned n_slabs;
 	uint32_t generation;
+	uint64_t lease_bytes, use_offset; /* atomic: that HELLO and GRANT tell; 0: honest ones */
 };
 
 static struct evil *evil;
@@ -58,14 +60,18 @@ static void evil_hello(struct gn_rpc_request *request)
 					    .lease = evil_remote(0, LEASE_BYTES),
 					    .generation = evil->generation += 1000};
 
+	if (__atomic_load_n(&evil->lease_bytes, __ATOMIC_RELAXED))
+		result.lease.length = evil->lease_bytes;
 	strcpy(result.data, evil->data_addr + strlen("shm:"));
 	gn_rpc_answer(request, GN_RPC_OK, &result, sizeof(result));
 }
 
 static void evil_grant(struct gn_rpc_request *request)
 {
-	const struct donor_grant_result result = {
-		.slab = 1, .remote = evil_remote(SLAB, SLAB), .use_offset = 8};
+	const uint64_t use_offset = __atomic_load_n(&evil->use_offset, __ATOMIC_RELAXED);
+	const struct donor_grant_result result = {.slab = 1,
+						  .remote = evil_remote(SLAB, SLAB),
+						  .use_offset = use_offset ? use_offset : 8};
 
 	gn_rpc_answer(request, GN_RPC_OK, &result, sizeof(result));
 }
@@ -359,6 +365,34 @@ static void test_endless_list(void **state)
 	connect_endless(*state);
 }
 
+/*
+ * The session has other lease memory after the control connection broke: a slab's counter would be
+ * behind the end of the memory that the client has for it.
+ */
+static void run_other_lease(struct client *c, uint64_t lease_bytes, uint64_t use_offset)
+{
+	struct gn_donor_slab *slab;
+	struct gn_donor *donor;
+	int rc;
+
+	__atomic_store_n(&evil->lease_bytes, 0, __ATOMIC_RELAXED);
+	assert_int_equal(connect_timed(c, LONG_US, &donor), 0);
+	__atomic_store_n(&evil->lease_bytes, lease_bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&evil->use_offset, use_offset, __ATOMIC_RELAXED);
+	donor->in_session = false; /* as if the connection had broken */
+	rc = gn_donor_grant(donor, 1, &slab, gn_deadline_us(LONG_US));
+	if (rc == 1)
+		assert_true(slab->use_offset < LEASE_BYTES);
+	assert_int_equal(rc, -ESTALE);
+	assert_int_equal(gn_donor_close(donor, 0), 0);
+}
+
+static void test_other_lease(void **state)
+{
+	run_other_lease(*state, 7, LEASE_BYTES);
+	run_other_lease(*state, SLAB, SLAB - 8);
+}
+
 #define WITH_DONOR(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -367,6 +401,7 @@ int main(void)
 		WITH_DONOR(test_silent_hello),	WITH_DONOR(test_silent_data),
 		WITH_DONOR(test_silent_calls),	WITH_DONOR(test_silent_slots),
 		WITH_DONOR(test_nonsense_data), WITH_DONOR(test_endless_list),
+		WITH_DONOR(test_other_lease),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,11 +7,13 @@
 #include "../unit/vol_world.h"
 #include "gannet/rpc.h"
 
-#define BYTES	   (2u * VOL_SLAB)
-#define CREATE_US  10000000u
-#define SILENT_US  3000000u	  /* the same with a donor that does not answer: a call takes 1 s */
-#define TIMELY_NS  20000000000ull /* on a busy machine, for what must not hang */
-#define NOTICES_US 300000u
+#define BYTES	     (2u * VOL_SLAB)
+#define CREATE_US    10000000u
+#define SILENT_US    3000000u /* the same with a donor that does not answer: a call takes 1 s */
+#define TIMELY_NS    20000000000ull /* on a busy machine, for what must not hang */
+#define NOTICES_US   300000u
+#define LATE_GRANTS  2u
+#define WRONG_GRANTS 200u /* in CREATE_US, from a donor whose slabs cannot be used */
 
 enum evil {
 	EVIL_NOT, /* hands everything to the donor behind it */
@@ -30,6 +32,8 @@ enum evil {
 	EVIL_GRANT_LONG,
 	EVIL_GRANT_TWICE, /* the same slab again */
 	EVIL_GRANT_KEY,	  /* no such key */
+	EVIL_GRANT_LATE,  /* grants, but the first answers are lost */
+	EVIL_STATS_SLAB,  /* STATS: slabs of another size than HELLO */
 	EVIL_NOTICE_RANDOM,
 	EVIL_NOTICE_TAKE, /* unknown slabs, without end */
 	EVIL_NOTICE_TAKEN,
@@ -46,6 +50,7 @@ struct evil_donor {
 	char addr[64];
 	enum evil evil;
 	struct donor_grant_result first;
+	unsigned grants;  /* atomic: that were executed */
 	uint64_t notices; /* atomic */
 	struct gn_rpc_request *held[64];
 	unsigned n_held;
@@ -112,6 +117,9 @@ static void evil_grant(struct evil_donor *e, struct donor_grant_result *grant, u
 	case EVIL_GRANT_KEY:
 		grant->remote.key ^= 0x5555;
 		break;
+	case EVIL_STATS_SLAB:
+		e->first = *grant;
+		break;
 	default:
 		break;
 	}
@@ -154,6 +162,12 @@ static void evil_call(struct gn_rpc_request *request, void *arg)
 			hold(e, request); /* the thread must not wait for the donor */
 		return;
 	}
+	if (e->evil == EVIL_STATS_SLAB && method == DONOR_GRANT && e->first.slab) {
+		e->first.slab++; /* the same memory under another name */
+		__atomic_fetch_add(&e->grants, 1, __ATOMIC_RELAXED);
+		gn_rpc_answer(request, GN_RPC_OK, &e->first, sizeof(e->first));
+		return;
+	}
 	len = len < sizeof(copy) ? len : sizeof(copy);
 	memcpy(copy, data, len);
 	if (!e->real)
@@ -162,8 +176,21 @@ static void evil_call(struct gn_rpc_request *request, void *arg)
 		    gn_deadline_us(LONG_US), &status);
 	if (method == DONOR_HELLO && status == GN_RPC_OK)
 		evil_hello(e, (struct donor_hello_result *)(void *)result, &got);
-	if (method == DONOR_GRANT && status == GN_RPC_OK)
+	if (method == DONOR_GRANT && status == GN_RPC_OK) {
 		evil_grant(e, (struct donor_grant_result *)(void *)result, &got);
+		if (__atomic_fetch_add(&e->grants, 1, __ATOMIC_RELAXED) < LATE_GRANTS &&
+		    e->evil == EVIL_GRANT_LATE) {
+			hold(e, request);
+			return;
+		}
+	}
+	if (method == DONOR_STATS && e->evil == EVIL_STATS_SLAB && status == GN_RPC_OK) {
+		struct gn_donor_stats stats = {.size = sizeof(stats)};
+
+		donor_stats_read((uint64_t *)(void *)result, &stats);
+		stats.slab_bytes *= 2;
+		donor_stats_write((uint64_t *)(void *)result, &stats);
+	}
 	gn_rpc_answer(request, status, result, got);
 }
 
@@ -223,6 +250,8 @@ static const char *evil_name(enum evil evil)
 		[EVIL_GRANT_LONG] = "long slabs",
 		[EVIL_GRANT_TWICE] = "a slab twice",
 		[EVIL_GRANT_KEY] = "wrong keys",
+		[EVIL_GRANT_LATE] = "answers are lost",
+		[EVIL_STATS_SLAB] = "two sizes",
 		[EVIL_NOTICE_RANDOM] = "random notices",
 		[EVIL_NOTICE_TAKE] = "wants unknown slabs back",
 		[EVIL_NOTICE_TAKEN] = "took unknown slabs",
@@ -281,6 +310,56 @@ static void run_evil(enum evil evil)
 	world_close(&w);
 }
 
+/* The slabs of answers that were lost are found, and used or returned. */
+static void test_grant_late(void **state)
+{
+	struct gn_donor_stats donor = {.size = sizeof(donor)};
+	struct gn_vol_stats s;
+	struct evil_donor e;
+	struct gn_vol_opts opts;
+	struct vol_world w;
+
+	(void)state;
+	world_open(&w, 2, 6);
+	evil_start(&e, &w, 0, EVIL_GRANT_LATE);
+	opts = vol_opts(&w, BYTES, 2);
+	vol_open(&w, &opts);
+	assert_true(e.grants > LATE_GRANTS);
+	use_volume(&w);
+	VOL_AWAIT(&w, s,
+		  gn_donor_server_stats(w.donor[0].server, &donor) == 0 && !s.donors[0].spare &&
+			  donor.granted == s.donors[0].copies);
+	assert_int_equal(gn_vol_destroy(w.vol), 0);
+	w.vol = NULL;
+	evil_stop(&e, &w, 0);
+	world_close(&w);
+}
+
+/* Slabs that cannot be used are returned, and others are not asked for without a pause. */
+static void test_stats_slab(void **state)
+{
+	struct gn_donor_stats donor = {.size = sizeof(donor)};
+	struct evil_donor e;
+	struct gn_vol_opts opts;
+	struct vol_world w;
+	int rc;
+
+	(void)state;
+	world_open(&w, 1, 6);
+	evil_start(&e, &w, 0, EVIL_STATS_SLAB);
+	opts = vol_opts(&w, BYTES, 1);
+	opts.timeout_us = SILENT_US;
+	rc = gn_vol_create(w.fabric, &opts, &w.vol);
+	printf("# %s, %u grants\n", gn_error(), e.grants);
+	assert_true(rc < 0);
+	assert_true(e.grants < WRONG_GRANTS);
+	assert_int_equal(gn_donor_server_stats(w.donor[0].server, &donor), 0);
+	assert_int_equal(donor.granted, 0);
+	w.vol = NULL;
+	evil_stop(&e, &w, 0);
+	world_close(&w);
+}
+
 #define TEST(name, evil)                      \
 	static void test_##name(void **state) \
 	{                                     \
@@ -322,6 +401,7 @@ int main(void)
 		cmocka_unit_test(test_grant_twice),   cmocka_unit_test(test_grant_key),
 		cmocka_unit_test(test_notice_random), cmocka_unit_test(test_notice_take),
 		cmocka_unit_test(test_notice_taken),  cmocka_unit_test(test_notice_leave),
+		cmocka_unit_test(test_grant_late),    cmocka_unit_test(test_stats_slab),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,6 +94,7 @@ struct op {
 	unsigned first, n; /* sectors */
 	uint32_t version, start;
 	uint64_t start_ns;
+	unsigned events;     /* whose outage was over at the start */
 	unsigned slot, room; /* room: sectors that bytes has space for */
 	bool busy;
 	uint8_t *bytes;
@@ -144,6 +145,7 @@ struct world {
 	struct donor_world donors[DONORS_MAX];
 	struct client_world clients[CLIENTS_MAX];
 	unsigned n_events; /* begun so far */
+	uint64_t event_ns; /* simulated: the last one began */
 	uint64_t lossy;	   /* events that can have destroyed the memory of a donor */
 	bool calm;	   /* no faults any more */
 	uint64_t active_ns;

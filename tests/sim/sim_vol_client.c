@@ -103,7 +103,7 @@ static int backup_sync(void *arg)
 static int client_try(struct client *c, const struct client_arg *arg)
 {
 	const struct plan *plan = &c->w->plan;
-	char addr[DONORS_MAX][16], owner[16];
+	char addr[DONORS_MAX][24], owner[16];
 	const char *donors[DONORS_MAX];
 	const struct gn_vol_authority authority = {lose_copy, add_copy, (void *)arg};
 	const struct gn_vol_backup backup = {backup_read, backup_write, backup_sync, (void *)arg,

@@ -162,6 +162,7 @@ static uint32_t event_begin(struct world *w, unsigned donor, enum event event)
 	w->lossy += event != PAUSE;
 	w->sums.events[event]++;
 	w->n_events++;
+	w->event_ns = gn_sim_now_ns(w->run.sim);
 	dw->faulted = true;
 	return us;
 }

@@ -206,7 +206,8 @@ bool truth_spoil(struct world *w, unsigned client, unsigned *sector)
 	bytes = (uint8_t *)(uintptr_t)copy_bytes(w, copy);
 	if (!bytes)
 		return false;
-	bytes[offset % vol->extent_bytes + gn_random() % GN_VOL_BLOCK] ^= 1u << gn_random() % 8;
+	bytes[offset % vol->extent_bytes + gn_random() % GN_VOL_BLOCK] ^=
+		(uint8_t)(1u << gn_random() % 8);
 	w->donors[copy->donor->index].faulted = true;
 	*sector = (unsigned)(offset / SECTOR);
 	return true;

@@ -275,6 +275,37 @@ static void test_destroy_backup_while_authority_refuses(void **state)
 	assert_memory_equal(b.bytes, bytes, BYTES);
 }
 
+static unsigned sync_failures; /* atomic: that the log told of */
+
+static void log_failed_sync(void *arg, enum gn_log_level level, const char *text)
+{
+	(void)arg;
+	if (level == GN_LOG_ERROR && strstr(text, "backup fails"))
+		__atomic_add_fetch(&sync_failures, 1, __ATOMIC_ACQ_REL);
+}
+
+static int sync_fails(void *arg)
+{
+	(void)arg;
+	return -EIO;
+}
+
+/* What a failed sync at the end loses is not lost without a word. */
+static void test_destroy_with_backup_that_cannot_sync(void **state)
+{
+	static struct backup b;
+	const struct gn_vol_backup backup = {backup_read, backup_write, sync_fails, &b, 0};
+	struct vol_world w;
+
+	(void)state;
+	gn_log_to(log_failed_sync, NULL);
+	open_filled(&w, 2, 2, 6, &(struct gn_vol_opts){.backup = &backup});
+	world_close(&w);
+	gn_log_to(NULL, NULL);
+	assert_memory_equal(b.bytes, bytes, BYTES);
+	assert_int_equal(__atomic_load_n(&sync_failures, __ATOMIC_ACQUIRE), 1);
+}
+
 static int keep_first_extent(void *arg, const struct gn_vol_copy *copy)
 {
 	(void)arg;
@@ -639,6 +670,7 @@ int main(void)
 		cmocka_unit_test(test_headroom_without_end),
 		cmocka_unit_test(test_destroy_while_authority_refuses),
 		cmocka_unit_test(test_destroy_backup_while_authority_refuses),
+		cmocka_unit_test(test_destroy_with_backup_that_cannot_sync),
 		cmocka_unit_test(test_move_while_authority_refuses),
 		cmocka_unit_test(test_fresh_while_authority_refuses),
 		cmocka_unit_test(test_lost_while_added),
