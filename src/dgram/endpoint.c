@@ -264,6 +264,7 @@ int gn_dgram_endpoint_create(struct gn_dgram_node *node, uint32_t thread,
 	ep->thread = thread;
 	ep->flags = node->opts.flags;
 	ep->blocked_tail = &ep->blocked;
+	ep->survey_task.run = dgram_evict_survey;
 	rc = ep_open(ep);
 	if (!rc)
 		rc = dgram_node_add(ep);

@@ -194,6 +194,9 @@ struct gn_dgram_endpoint {
 	uint64_t now_ns; /* of this poll */
 	struct dgram_port port;
 	struct dgram_table *tables; /* opts.max_peers */
+	struct link_task survey_task;
+	uint64_t survey, surveyed; /* atomic: the last one asked for, and answered */
+	bool survey_posted;	   /* atomic */
 	/* lists */
 	struct gn_dgram_peer *flush_list;
 	struct gn_dgram_peer *blocked, **blocked_tail; /* calls wait for the endpoint's resources */
@@ -252,6 +255,8 @@ int dgram_peer_session(struct gn_dgram_peer *peer);
 void dgram_peer_gone(struct gn_dgram_peer *peer);
 /* Calls wait for an association: takes one that the peer has missed, or asks for one. */
 void dgram_peer_want(struct gn_dgram_peer *peer);
+/* The peer's node says that it has ended the epoch. */
+void dgram_peer_ended(struct gn_dgram_peer *peer);
 /* Frees the session of an idle peer, if nothing needs it. */
 void dgram_peer_rest(struct gn_dgram_peer *peer);
 /* Frees a peer that was waiting for it, unless something still uses it. */
@@ -315,6 +320,8 @@ static force_inline uint8_t *dgram_send_add(struct gn_dgram_peer *peer, const st
 void dgram_send_head(struct gn_dgram_peer *peer, uint8_t flags);
 /* Closes and posts all open datagrams. */
 void dgram_send_flush(struct gn_dgram_endpoint *ep);
+/* Closes the open datagram of the peer, if there is one. */
+void dgram_send_now(struct gn_dgram_peer *peer);
 void dgram_send_discard(struct gn_dgram_peer *peer);
 /* Largest payload of a message in a datagram of its own. */
 static inline uint32_t dgram_payload_max(const struct gn_dgram_peer *peer)

@@ -228,6 +228,9 @@ void port_flush_sends(struct dgram_port *port)
 
 	if (!n)
 		return;
+	/* In the middle of a batch: what is sent grants credits for receives that it has used. */
+	if (unlikely(port->n_repost))
+		port_flush_receives(port);
 	port->n_chain = 0;
 	for (uint32_t i = 0; i + 1 < n; i++)
 		port->chain[i].next = &port->chain[i + 1];
