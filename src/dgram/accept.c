@@ -119,8 +119,10 @@ static uint32_t accept_new(struct dgram_conn *conn, const struct dgram_hello *he
 	struct dgram_remote *remote = dgram_remote_get(node, named ? hello->addr : "");
 	uint32_t kind = DGRAM_HELLO_BUSY;
 
-	if (!remote)
+	if (!remote) {
+		dgram_evict(node);
 		return DGRAM_HELLO_BUSY;
+	}
 	remote->unverified = !named && *hello->addr;
 	if (named && !accept_is_early(remote, hello)) {
 		accept_end_obsolete(remote, hello);

@@ -3,7 +3,7 @@
  * An endpoint: one thread's UD port, peers, calls and workers. Only its thread uses it; the control
  * thread reaches it by tasks.
  *
- *     poll: tasks ▶ receive a batch ▶ post receives ▶ timers ▶ start waiting calls ▶ workers ▶ send
+ *     poll: start waiting calls ▶ receive a batch ▶ post receives ▶ tasks ▶ timers ▶ workers ▶ send
  *
  * A peer keeps what must survive while it is idle. Its session holds the slots of calls in both
  * directions, and exists while there are any.
@@ -122,6 +122,7 @@ struct dgram_session {
 	uint64_t want_ns;	   /* the next request for an association */
 	struct gn_dgram_op *waiting, **waiting_tail;
 	uint32_t n_waiting;
+	bool pieces_wait; /* of large messages, for a send buffer */
 	uint32_t round;	 /* of walks over the list; an op that waits has that of its submission */
 	uint32_t n_gone; /* the remote's, when calls began to wait without an association */
 	struct dgram_slot *groups[GN_DGRAM_SLOTS / DGRAM_SLOT_GROUP];
@@ -208,8 +209,10 @@ struct gn_dgram_endpoint {
 	struct dgram_old_ah *old_ahs;
 	/* receives: opts.receives = answers + requests + slack */
 	uint32_t answers_max, answers; /* receives reserved for answers */
-	uint32_t grants_max, grants;   /* … and for requests */
-	uint32_t n_ops;		       /* submitted and not ended */
+	uint32_t grants_max;
+	uint64_t grants; /* … and for requests; a counter, as those below are */
+	uint64_t n_ops;	 /* submitted and not ended */
+	struct gn_dgram_peer *short_of_recvs; /* the first that waits for receives; NULL: none */
 	bool in_handler, destroying;
 	/* workers */
 	struct gn_fiber *poller;
@@ -221,7 +224,7 @@ struct gn_dgram_endpoint {
 	bool ran;	  /* workers or handlers since the last poll */
 	uint8_t *scratch; /* a result of a handler: one datagram's */
 	uint8_t *copy;	  /* of a request, with GN_DGRAM_NO_CHEAP_RECV */
-	uint64_t kept_bytes, reassembly_bytes;
+	uint64_t kept_bytes, reassembly_bytes; /* counters */
 	uint64_t pooled_bytes; /* of free_answers; with kept_bytes at most max_answer_bytes */
 	struct gn_dgram_stats stats;
 	void *free_answers[DGRAM_ANSWER_CLASSES];
@@ -232,6 +235,12 @@ struct gn_dgram_endpoint {
 static inline struct gn_dgram_endpoint *dgram_ep_of(struct link_loop *loop)
 {
 	return container_of(loop, struct gn_dgram_endpoint, loop);
+}
+
+/* Receives for requests that are not set aside. */
+static inline uint32_t dgram_ep_spare_grants(const struct gn_dgram_endpoint *ep)
+{
+	return ep->grants < ep->grants_max ? ep->grants_max - (uint32_t)ep->grants : 0;
 }
 
 /* ---- endpoint.c ---- */
@@ -342,6 +351,8 @@ int dgram_call_submit(struct gn_dgram_op *op);
 bool dgram_call_is_under_way(const struct gn_dgram_op *op);
 /* Starts waiting calls of the peer as far as slots, credits and the window allow. */
 void dgram_call_start(struct gn_dgram_peer *peer);
+/* The peer waits for a send buffer or a receive of the endpoint. */
+void dgram_call_blocked(struct gn_dgram_peer *peer);
 void dgram_call_start_blocked(struct gn_dgram_endpoint *ep);
 void dgram_call_answer(struct gn_dgram_peer *peer, const struct dgram_msg *msg,
 		       const uint8_t *payload);
@@ -389,6 +400,8 @@ void dgram_large_ack(struct gn_dgram_peer *peer, const struct dgram_msg *msg,
 		     const uint8_t *payload);
 /* The first piece of a request has come again: acknowledges what has arrived. */
 void dgram_large_repeat_ack(struct gn_dgram_peer *peer, struct dgram_slot *slot, uint32_t index);
+/* Sends the pieces that waited for a send buffer. */
+void dgram_large_resume(struct gn_dgram_peer *peer);
 /* A caller's timer: repeats what is missing. */
 void dgram_large_repeat(struct gn_dgram_peer *peer, uint32_t slot);
 void dgram_large_free_call(struct gn_dgram_peer *peer, struct dgram_call *call);

@@ -9,7 +9,8 @@
 #include "dgram/endpoint.h"
 
 #define EVICT_IDLE_NS	1000000000u /* without a datagram, before an association gives way */
-#define SURVEY_NS	100000000u  /* between two surveys */
+#define SURVEY_NS	20000000u   /* between two surveys */
+#define SURVEY_VALID_NS 300000000u  /* for hellos that are tried again: see link_backoff */
 #define EVICT_SHARE	16u	    /* of max_peers at a time */
 
 /* ---- at an endpoint ---- */
@@ -116,23 +117,31 @@ static struct dgram_assoc *evict_choose(const struct gn_dgram_node *node, uint64
 	return oldest;
 }
 
+/* True: the last survey has found some. */
+static bool evict_surveyed(struct gn_dgram_node *node, uint64_t now_ns)
+{
+	const uint32_t n = 1 + node->opts.max_peers / EVICT_SHARE;
+	uint32_t i = 0;
+
+	if (now_ns < EVICT_IDLE_NS || now_ns - node->survey_ns > SURVEY_VALID_NS ||
+	    !survey_is_complete(node))
+		return false;
+	for (; i < n; i++) {
+		struct dgram_assoc *assoc = evict_choose(node, now_ns - EVICT_IDLE_NS);
+
+		if (!assoc)
+			break;
+		assoc->evicted = true;
+		dgram_assoc_end(assoc);
+	}
+	return i;
+}
+
 void dgram_evict(struct gn_dgram_node *node)
 {
 	const uint64_t now_ns = gn_now_ns();
-	const uint32_t n = 1 + node->opts.max_peers / EVICT_SHARE;
-	struct dgram_assoc *assoc;
 
-	if (node->survey && now_ns - node->survey_ns < SURVEY_NS) {
-		if (now_ns < EVICT_IDLE_NS || !survey_is_complete(node))
-			return;
-		for (uint32_t i = 0; i < n; i++) {
-			assoc = evict_choose(node, now_ns - EVICT_IDLE_NS);
-			if (!assoc)
-				return;
-			assoc->evicted = true;
-			dgram_assoc_end(assoc);
-		}
-		return;
-	}
-	survey_begin(node, now_ns);
+	if (!evict_surveyed(node, now_ns) &&
+	    (!node->survey || now_ns - node->survey_ns >= SURVEY_NS))
+		survey_begin(node, now_ns);
 }

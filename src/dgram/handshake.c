@@ -22,7 +22,7 @@
 
 #define HANDSHAKE_NS   1000000000u /* from the connection to the reply */
 #define CONNECT_US     1000000u
-#define BYE_NS	       20000000u /* for all goodbyes of a node */
+#define BYE_NS	       100000000u /* for all goodbyes of a node */
 #define HELLO_STRIDE   ((uint32_t)((sizeof(struct dgram_hello) + 63) / 64 * 64))
 #define CONN_SENDS     1u
 #define CONN_RECVS     1u

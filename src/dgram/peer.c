@@ -81,7 +81,7 @@ static void peer_free(struct gn_dgram_peer *peer)
 	gn_free(peer->old_ah);
 	peer->next_in_hash = ep->free_peers;
 	ep->free_peers = peer;
-	ep->stats.peers--;
+	counter_sub(&ep->stats.peers, 1);
 }
 
 void dgram_peer_release(struct gn_dgram_peer *peer)
@@ -206,7 +206,7 @@ void dgram_peer_rest(struct gn_dgram_peer *peer)
 	peer->session = NULL;
 	session->next = ep->free_sessions;
 	ep->free_sessions = session;
-	ep->stats.active_peers--;
+	counter_sub(&ep->stats.active_peers, 1);
 }
 
 /* ---- address handles ---- */
@@ -327,8 +327,11 @@ void dgram_peer_gone(struct gn_dgram_peer *peer)
 		peer_free(peer);
 }
 
+/* Calls that have not been sent wait for the next association. */
 void dgram_peer_ended(struct gn_dgram_peer *peer)
 {
+	peer->confirmed = false;
+	__atomic_store_n(&peer->assoc->confirmed, false, __ATOMIC_RELAXED);
 	__atomic_store_n(&peer->remote->ended_epoch, peer->epoch, __ATOMIC_RELEASE);
 	dgram_remote_want(peer->remote);
 }
@@ -368,7 +371,7 @@ void dgram_peer_assoc_up(struct link_task *task)
 
 	table->peers = end->peers;
 	table->assoc = assoc;
-	ep->grants += dgram_assoc_peers(ep->node, assoc->threads) * DGRAM_GRANT_MIN;
+	counter_add(&ep->grants, dgram_assoc_peers(ep->node, assoc->threads) * DGRAM_GRANT_MIN);
 	ep->now_ns = gn_now_ns();
 	for (uint32_t i = 0; i < assoc->threads; i++) {
 		struct gn_dgram_peer *peer = peer_lookup(ep, assoc->remote, i);
@@ -423,7 +426,8 @@ void dgram_peer_assoc_down(struct link_task *task)
 		if (table->peers[i])
 			dgram_peer_gone(table->peers[i]);
 	if (table->peers)
-		ep->grants -= dgram_assoc_peers(ep->node, assoc->threads) * DGRAM_GRANT_MIN;
+		counter_sub(&ep->grants,
+			    dgram_assoc_peers(ep->node, assoc->threads) * DGRAM_GRANT_MIN);
 	*table = (struct dgram_table){0};
 	/* Pairs with dgram_assocs_sweep(). */
 	__atomic_fetch_sub(&assoc->refs, 1, __ATOMIC_RELEASE);
