@@ -7,31 +7,35 @@
  *     A ◀── OK, or REFUSED ──────────── B        B ◀── OK, the addresses of its threads ── X
  *
  * Only a verified hello ends earlier epochs of the node at X and serves for calls to X. One that
- * cannot be verified, because nobody answers at X or X was asked too often, gets an association as a
- * node without an address does: for its own calls.
+ * cannot be verified, because nobody answers at X or X was asked too often, gets an association as
+ * a node without an address does: for its own calls.
  */
 #include <string.h>
 
 #include "base/counter.h"
 #include "dgram/handshake.h"
 
-#define VERIFY_NS	200000000u /* to connect and be answered: less than the hello may take */
+#define VERIFY_NS	 200000000u /* to connect and be answered: less than the hello may take */
 #define VERIFY_WINDOW_NS 200000000u
-#define VERIFY_MAX	20u /* of one address in a window */
+#define VERIFY_MAX	 20u /* of one address in a window */
 
 /* ---- may an address be asked? ---- */
 
-/*
- * A host name is not looked up for a stranger: that may take seconds. Names that the program has
- * opened are known.
- */
-static bool verify_needs_no_lookup(const char *addr)
+/* Behind the provider's name, is there more than a numeric address with its port? */
+static bool verify_has_name(const char *addr)
 {
-	const char *host = addr + strlen("verbs:");
+	const char *host = strchr(addr, ':');
 
-	if (strncmp(addr, "verbs:", strlen("verbs:")))
-		return true;
-	return *host == '[' || strspn(host, "0123456789.:") == strlen(host);
+	return !host || (host[1] != '[' && host[strspn(host, "0123456789.:")]);
+}
+
+/*
+ * A look-up of a host name may take seconds, and a stranger has chosen the name. A node with a
+ * numeric address makes none, but for names that its program has opened.
+ */
+static bool verify_needs_no_lookup(const struct gn_dgram_node *node, const char *addr)
+{
+	return verify_has_name(node->addr) || !verify_has_name(addr);
 }
 
 /* Bounds what strangers can make this node send to a third one. */
@@ -160,7 +164,7 @@ static bool verify_begin(struct dgram_conn *conn, const struct dgram_hello *hell
 	const struct dgram_remote *known = dgram_remote_find(node, hello->addr);
 	struct dgram_conn *verify;
 
-	if ((!known && !verify_needs_no_lookup(hello->addr)) ||
+	if ((!known && !verify_needs_no_lookup(node, hello->addr)) ||
 	    !verify_is_within_rate(node, hello->addr))
 		return false;
 	conn->hello = gn_alloc(sizeof(*hello), 0);

@@ -123,8 +123,8 @@ struct dgram_session {
 	struct gn_dgram_op *waiting, **waiting_tail;
 	uint32_t n_waiting;
 	bool pieces_wait; /* of large messages, for a send buffer */
-	uint32_t round;	 /* of walks over the list; an op that waits has that of its submission */
-	uint32_t n_gone; /* the remote's, when calls began to wait without an association */
+	uint32_t round;	  /* of walks over the list; an op that waits has that of its submission */
+	uint32_t n_gone;  /* the remote's, when calls began to wait without an association */
 	struct dgram_slot *groups[GN_DGRAM_SLOTS / DGRAM_SLOT_GROUP];
 	struct dgram_call calls[GN_DGRAM_SLOTS];
 	struct dgram_session *next; /* in the pool */
@@ -221,9 +221,9 @@ struct gn_dgram_endpoint {
 	uint64_t poll_ticks, clock_ticks; /* of the last poll, and of now_ns */
 	uint64_t events;		  /* executed, completed, resumed: what a poll returns */
 	uint64_t polled_ns;
-	bool ran;	  /* workers or handlers since the last poll */
-	uint8_t *scratch; /* a result of a handler: one datagram's */
-	uint8_t *copy;	  /* of a request, with GN_DGRAM_NO_CHEAP_RECV */
+	bool ran;			       /* workers or handlers since the last poll */
+	uint8_t *scratch;		       /* a result of a handler: one datagram's */
+	uint8_t *copy;			       /* of a request, with GN_DGRAM_NO_CHEAP_RECV */
 	uint64_t kept_bytes, reassembly_bytes; /* counters */
 	uint64_t pooled_bytes; /* of free_answers; with kept_bytes at most max_answer_bytes */
 	struct gn_dgram_stats stats;

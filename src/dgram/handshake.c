@@ -427,7 +427,7 @@ static uint32_t bye_begin(struct gn_dgram_node *node)
 	return left;
 }
 
-/* The node is destroyed: tells other nodes, which need not find out then, or keep what they keep. */
+/* The node is destroyed: tells other nodes, which need not find out then. */
 static void control_say_bye(struct gn_dgram_node *node)
 {
 	const uint64_t until_ns = gn_now_ns() + BYE_NS;

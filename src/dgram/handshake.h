@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Handshakes: connections of the control thread. Each carries one hello each way and is then closed.
- * handshake.c begins them and runs the thread; accept.c answers those of others, and verifies them.
+ * Handshakes: connections of the control thread. Each carries one hello each way and is then
+ * closed. handshake.c begins them and runs the thread; accept.c answers and verifies those of
+ * others.
  */
 #ifndef GN_DGRAM_HANDSHAKE_H
 #define GN_DGRAM_HANDSHAKE_H

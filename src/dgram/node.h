@@ -31,8 +31,8 @@ struct dgram_remote {
 	uint64_t own_incarnation;     /* as this node says to it, if this node has no address */
 	struct dgram_assoc *assoc;    /* for calls; NULL: none */
 	bool opened;		      /* an endpoint has named it: it stays */
-	bool unverified;	      /* it names an address, which may be another node's: addr is "" */
-	bool connecting;	      /* by this node */
+	bool unverified; /* it names an address, which may be another node's: addr is "" */
+	bool connecting; /* by this node */
 	struct link_backoff backoff;
 	uint32_t n_assocs;
 	/*
@@ -158,8 +158,8 @@ uint32_t dgram_assoc_peers(const struct gn_dgram_node *node, uint32_t threads);
 /* ---- evict.c ---- */
 
 /*
- * Control thread, with the lock: a limit is reached. Evicts idle associations, as far as it is known
- * which are; or asks the endpoints. The caller tries again later.
+ * Control thread, with the lock: a limit is reached. Evicts idle associations, as far as it is
+ * known which are; or asks the endpoints. The caller tries again later.
  */
 void dgram_evict(struct gn_dgram_node *node);
 /* At an endpoint: says which associations are idle. */

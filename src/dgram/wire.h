@@ -131,7 +131,7 @@ struct dgram_hello {
 	uint32_t threads;
 	uint64_t incarnation;
 	uint64_t random; /* this side's bits of the epoch */
-	uint64_t epoch;	 /* CHECK, BYE: the epoch in question; VERIFY: random of the NEW in question */
+	uint64_t epoch;	 /* CHECK, BYE: in question; VERIFY: random of the NEW in question */
 	uint64_t attempt;
 	uint32_t index; /* of the association at the sender, for the head of datagrams to it */
 	uint32_t flags; /* GN_DGRAM_MAPPED */

@@ -121,12 +121,11 @@ static void raw_request(struct raw *raw)
 	const struct dgram_msg msg = {.type = DGRAM_REQUEST, .code = ECHO};
 
 	assert_int_equal(gn_ah_create(raw->ud, &raw->reply.thread[0], &raw->ah), 0);
-	raw->head = (struct dgram_head){
-		.version = DGRAM_VERSION,
-		.count = 1,
-		.peer = DGRAM_PEER(raw->reply.index, 0),
-		.epoch = dgram_epoch(raw->hello.random, raw->reply.random),
-		.granted = DGRAM_GRANT_MIN};
+	raw->head = (struct dgram_head){.version = DGRAM_VERSION,
+					.count = 1,
+					.peer = DGRAM_PEER(raw->reply.index, 0),
+					.epoch = dgram_epoch(raw->hello.random, raw->reply.random),
+					.granted = DGRAM_GRANT_MIN};
 	assert_int_equal(raw_say(raw, &msg, NULL), 0);
 }
 
@@ -171,8 +170,10 @@ static void test_nobody_there(void **state)
 	host_open(&a, NULL);
 	assert_int_equal(raw_claim(&raw, &a, "shm:test-dgram-nobody"), DGRAM_HELLO_OK);
 	assert_int_equal(gn_post_recv(raw.ud,
-				      &(struct gn_recv_wr){.sge = &(struct gn_sge){raw_at(&raw, RAW_IN), 4200, gn_mr_lkey(raw.ep.mr)},
-							   .n_sge = 1},
+				      &(struct gn_recv_wr){
+					      .sge = &(struct gn_sge){raw_at(&raw, RAW_IN), 4200,
+								      gn_mr_lkey(raw.ep.mr)},
+					      .n_sge = 1},
 				      NULL),
 			 0);
 	raw_request(&raw);
@@ -290,6 +291,38 @@ static void test_killed_callers(void **state)
 	host_close(&x);
 }
 
+/* A peer that says that its epoch has ended ends its own, and no other. */
+static void test_says_gone(void **state)
+{
+	struct gn_dgram_peer *to_a;
+	struct host a, x;
+	uint64_t epoch;
+	struct raw raw;
+
+	(void)state;
+	host_open(&a, NULL);
+	host_open(&x, NULL);
+	to_a = host_peer(&x, a.addr);
+	assert_int_equal(host_call(&x, to_a, &a, PAIR_LIMIT_US), GN_RPC_OK);
+	epoch = gn_dgram_peer_epoch(to_a);
+	assert_int_equal(raw_claim(&raw, &a, ""), DGRAM_HELLO_OK);
+	assert_int_equal(host_stats(&a).nodes, 2);
+	raw_request(&raw);
+	raw.head.flags = DGRAM_GONE;
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(
+			raw_say(&raw, &(struct dgram_msg){.type = DGRAM_CANCEL, .number = i}, NULL),
+			0);
+	while (host_stats(&a).replaced == 0)
+		poll_both(&a, &x);
+	assert_int_equal(host_call(&x, to_a, &a, PAIR_LIMIT_US), GN_RPC_OK);
+	assert_true(gn_dgram_peer_epoch(to_a) == epoch);
+	assert_int_equal(host_stats(&a).replaced, 1);
+	raw_free(&raw);
+	host_close(&a);
+	host_close(&x);
+}
+
 /* ---- handshakes that never end ---- */
 
 /* They take what they can get; the node can connect to others nevertheless. */
@@ -335,6 +368,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_false_address),  cmocka_unit_test(test_nobody_there),
 		cmocka_unit_test(test_flood),	       cmocka_unit_test(test_killed_node),
 		cmocka_unit_test(test_killed_callers), cmocka_unit_test(test_own_share),
+		cmocka_unit_test(test_says_gone),
 	};
 
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);

@@ -93,8 +93,7 @@ static void test_goodbye_of_server(void **state)
 	assert_int_equal(gn_dgram_node_create(p.fabric, addr, &slow, &caller_node), 0);
 	assert_int_equal(gn_dgram_endpoint_create(caller_node, 0, &ep), 0);
 	assert_int_equal(gn_dgram_peer_open(ep, p.addr, 0, &peer), 0);
-	op = (struct gn_dgram_op){
-		.peer = peer, .method = PAIR_ECHO, .done = pair_count, .arg = &n};
+	op = (struct gn_dgram_op){.peer = peer, .method = PAIR_ECHO, .done = pair_count, .arg = &n};
 	assert_int_equal(gn_dgram_submit(&op), 0);
 	while (!n) {
 		gn_dgram_poll(ep);
@@ -205,8 +204,8 @@ static void test_busy_node(void **state)
 	caller_open(&c, &p, 0);
 	assert_int_equal(caller_call(&c, &p, gn_deadline_us(300000)), GN_RPC_TIMEOUT);
 	assert_in_range(node_stats(c.node).attempts, 1, 12);
-	assert_int_equal(gn_dgram_endpoint_create(p.server_node, 1, &(struct gn_dgram_endpoint *){NULL}),
-			 0);
+	assert_int_equal(
+		gn_dgram_endpoint_create(p.server_node, 1, &(struct gn_dgram_endpoint *){NULL}), 0);
 	assert_int_equal(caller_call(&c, &p, gn_deadline_us(PAIR_LIMIT_US)), GN_RPC_OK);
 	caller_close(&c);
 	assert_int_equal(gn_dgram_endpoint_destroy(p.server_node->endpoints[1]), 0);
@@ -410,14 +409,10 @@ static void test_counters(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_goodbye),
-		cmocka_unit_test(test_goodbye_of_server),
-		cmocka_unit_test(test_evict_idle),
-		cmocka_unit_test(test_no_such_thread),
-		cmocka_unit_test(test_busy_node),
-		cmocka_unit_test(test_large_among_small),
-		cmocka_unit_test(test_second_result),
-		cmocka_unit_test(test_cancel_nothing),
+		cmocka_unit_test(test_goodbye),	      cmocka_unit_test(test_goodbye_of_server),
+		cmocka_unit_test(test_evict_idle),    cmocka_unit_test(test_no_such_thread),
+		cmocka_unit_test(test_busy_node),     cmocka_unit_test(test_large_among_small),
+		cmocka_unit_test(test_second_result), cmocka_unit_test(test_cancel_nothing),
 		cmocka_unit_test(test_counters),
 	};
 
