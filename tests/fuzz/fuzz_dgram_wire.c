@@ -59,7 +59,7 @@ static void test_hellos(void **state)
 	(void)state;
 	while (gn_now_ns() < until_ns) {
 		struct dgram_hello hello = {.magic = DGRAM_MAGIC,
-					    .kind = 1 + fuzz_pick(DGRAM_HELLO_KINDS),
+					    .kind = 1 + fuzz_pick(DGRAM_HELLO_KINDS - 1),
 					    .threads = 1 + fuzz_pick(GN_DGRAM_THREADS_MAX),
 					    .incarnation = 1 + fuzz_any(),
 					    .datagram_bytes = GN_DGRAM_BYTES_MIN + fuzz_pick(4096),
