@@ -62,7 +62,9 @@ static void accept_end_obsolete(struct dgram_remote *remote, const struct dgram_
 
 	for (struct dgram_assoc *a = node->assocs, *next; a; a = next) {
 		next = a->next;
-		if (a->remote != remote && a->incarnation != hello->incarnation)
+		/* Nodes that could not prove to be at the address were not, or are not any more. */
+		if (a->remote != remote && a->incarnation != hello->incarnation &&
+		    strcmp(a->remote->claim, hello->addr))
 			continue;
 		if (a->incarnation != hello->incarnation || !a->initiated)
 			dgram_assoc_end(a);
@@ -128,6 +130,8 @@ static uint32_t accept_new(struct dgram_conn *conn, const struct dgram_hello *he
 		return DGRAM_HELLO_BUSY;
 	}
 	remote->unverified = !named && *hello->addr;
+	if (remote->unverified)
+		memcpy(remote->claim, hello->addr, sizeof(remote->claim));
 	if (named && !accept_is_early(remote, hello)) {
 		accept_end_obsolete(remote, hello);
 		kind = accept_associate(conn, remote, hello);

@@ -32,7 +32,8 @@ struct dgram_remote {
 	struct dgram_assoc *assoc;    /* for calls; NULL: none */
 	bool opened;		      /* an endpoint has named it: it stays */
 	bool unverified; /* it names an address, which may be another node's: addr is "" */
-	bool connecting; /* by this node */
+	char claim[GN_DGRAM_ADDR_MAX]; /* unverified: the address */
+	bool connecting;	       /* by this node */
 	struct link_backoff backoff;
 	uint32_t n_assocs;
 	/*
