@@ -15,9 +15,10 @@
  *
  * A call ends when
  *   - its answer arrives (GN_RPC_OK, or the status that the handler returned),
+ *   - the peer's node does not have so many threads (GN_RPC_NO_METHOD),
  *   - its deadline passes (GN_RPC_TIMEOUT) or it is canceled (GN_RPC_CANCELED),
- *   - the peer is gone (GN_RPC_PEER_GONE): the peer's node has another epoch, or the program says
- *     so with gn_dgram_peer_gone().
+ *   - the peer is gone (GN_RPC_PEER_GONE): the peer's node has another epoch, was destroyed or has
+ *     evicted this one, or the program says so with gn_dgram_peer_gone().
  * Retransmissions alone never end a call. After any other status than an answer's the call may have
  * been executed, once, or may still be.
  *
@@ -83,11 +84,11 @@ struct gn_dgram_opts {
 	uint32_t handler_workers; /* of GN_DGRAM_IN_WORKER, per endpoint; 0: 64 */
 	uint32_t stack_bytes;	  /* of a worker; 0: 64 KiB */
 	/* Limits on what peers can make an endpoint keep: see docs/limits.md. */
-	uint32_t max_peers;	   /* 0: half of receives */
+	uint32_t max_peers;	   /* 0: half of receives; idle ones give way to others */
 	uint64_t max_peer_bytes;   /* large requests under reassembly of one peer; 0: 1 MiB */
 	uint64_t max_bytes;	   /* … of all peers; 0: 64 MiB */
 	uint64_t max_answer_bytes; /* memory of kept answers of all peers; 0: 64 MiB */
-	uint32_t max_handshakes;   /* of the node, at the same time; 0: 64 */
+	uint32_t max_handshakes;   /* of the node, at the same time; a quarter its own; 0: 64 */
 };
 
 /*
@@ -96,7 +97,7 @@ struct gn_dgram_opts {
  */
 GN_API int gn_dgram_node_create(struct gn_fabric *fabric, const char *addr,
 				const struct gn_dgram_opts *opts, struct gn_dgram_node **out);
-/* -EBUSY: the node has endpoints. */
+/* Tells other nodes, which takes up to 100 ms. -EBUSY: the node has endpoints. */
 GN_API int gn_dgram_node_destroy(struct gn_dgram_node *node);
 
 /* A call at the side that executes it. Only the handler may use it, until the handler returns. */
@@ -187,7 +188,10 @@ GN_API int gn_dgram_peer_open(struct gn_dgram_endpoint *endpoint, const char *ad
  * node to all its threads end with GN_RPC_PEER_GONE. The next call to it makes a new epoch.
  */
 GN_API int gn_dgram_peer_gone(struct gn_dgram_peer *peer);
-/* The address and thread of a peer. addr is "" for a node without an address. */
+/*
+ * The address and thread of a peer. addr is "" for a node without an address, or with one where it
+ * could not be verified that the node listens there.
+ */
 GN_API const char *gn_dgram_peer_addr(const struct gn_dgram_peer *peer);
 GN_API uint32_t gn_dgram_peer_thread(const struct gn_dgram_peer *peer);
 /* The epoch of the peer's node, or 0 while none is known. Changes when the node restarts. */
@@ -311,10 +315,10 @@ GN_API int gn_dgram_endpoint_stats(const struct gn_dgram_endpoint *endpoint,
 struct gn_dgram_node_stats {
 	size_t size;	   /* sizeof(struct gn_dgram_node_stats) */
 	uint64_t epochs;   /* made, with other nodes */
-	uint64_t replaced; /* … that ended: restarts, gn_dgram_peer_gone() */
+	uint64_t replaced; /* … that ended: restarts, goodbyes, evictions, gn_dgram_peer_gone() */
 	uint64_t attempts; /* to connect */
-	uint64_t refused;  /* handshakes refused by a limit, or of another version */
-	uint64_t checks;   /* of a silent peer's epoch */
+	uint64_t refused;  /* handshakes refused by a limit, of another version, or that lie */
+	uint64_t checks;   /* of a silent peer's epoch, and of the address of a hello */
 	uint64_t nodes;	   /* known now */
 };
 GN_API int gn_dgram_node_stats_read(struct gn_dgram_node *node, struct gn_dgram_node_stats *out);

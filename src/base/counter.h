@@ -6,6 +6,7 @@
 #ifndef GN_BASE_COUNTER_H
 #define GN_BASE_COUNTER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #if defined(__SANITIZE_THREAD__)
@@ -34,10 +35,28 @@ static inline void counter_add(uint64_t *counter, uint64_t n)
 #endif
 }
 
+/* The same for a gauge, which also falls. */
+static inline void counter_sub(uint64_t *counter, uint64_t n)
+{
+	counter_add(counter, 0 - n);
+}
+
+static inline void counter_set(uint64_t *counter, uint64_t value)
+{
+	__atomic_store_n(counter, value, __ATOMIC_RELAXED);
+}
+
 /* Any thread. */
 static inline uint64_t counter_read(const uint64_t *counter)
 {
 	return __atomic_load_n(counter, __ATOMIC_RELAXED);
+}
+
+/* Any thread: reads all counters of a struct that has nothing else. */
+static inline void counters_read(uint64_t *to, const uint64_t *from, size_t bytes)
+{
+	for (size_t i = 0; i < bytes / sizeof(*to); i++)
+		to[i] = counter_read(&from[i]);
 }
 
 #endif

@@ -23,7 +23,7 @@ void dgram_call_end(struct gn_dgram_op *op, unsigned status)
 
 	op->state = DGRAM_OP_ENDED;
 	op->status = status;
-	ep->n_ops--;
+	counter_sub(&ep->n_ops, 1);
 	ep->events++;
 	counter_add(&ep->stats.ended[status < GN_RPC_FAILED ? status : GN_RPC_FAILED], 1);
 	if (waiter) {
@@ -40,9 +40,18 @@ void dgram_call_end(struct gn_dgram_op *op, unsigned status)
 
 /* ---- slots ---- */
 
+/*
+ * Receives for the answer. A large result is content with fewer than its window: it would wait for
+ * so many at the same time while small calls take each one.
+ */
 static uint32_t call_recvs(const struct gn_dgram_peer *peer, const struct gn_dgram_op *op)
 {
-	return op->result_room > dgram_payload_max(peer) ? 1 + DGRAM_PIECES_WINDOW : 1;
+	const struct gn_dgram_endpoint *ep = peer->ep;
+	const uint32_t free = ep->answers < ep->answers_max ? ep->answers_max - ep->answers : 1;
+
+	if (likely(op->result_room <= dgram_payload_max(peer)))
+		return 1;
+	return min_u32(1 + DGRAM_PIECES_WINDOW, free);
 }
 
 void dgram_call_free(struct gn_dgram_peer *peer, uint32_t slot)
@@ -92,7 +101,7 @@ static void call_sample(struct gn_dgram_peer *peer, const struct dgram_call *cal
 	else if (!dgram_rtt_is_sample(attempt, call->attempt))
 		return;
 	dgram_rtt_sample(&peer->rtt, ep->now_ns - from_ns, ep->node->opts.min_rto_us * 1000);
-	ep->stats.srtt_ns = peer->rtt.srtt_ns;
+	counter_set(&ep->stats.srtt_ns, peer->rtt.srtt_ns);
 }
 
 void dgram_call_finish(struct gn_dgram_peer *peer, uint32_t slot, unsigned status, uint32_t len)
@@ -144,7 +153,7 @@ void dgram_call_answer(struct gn_dgram_peer *peer, const struct dgram_msg *msg,
 
 /* ---- start ---- */
 
-static void call_blocked(struct gn_dgram_peer *peer)
+void dgram_call_blocked(struct gn_dgram_peer *peer)
 {
 	struct gn_dgram_endpoint *ep = peer->ep;
 
@@ -195,13 +204,18 @@ static bool call_start_one(struct gn_dgram_peer *peer, struct gn_dgram_op *op)
 
 	if (unlikely(peer->used_bytes && peer->used_bytes + cost > peer->window_bytes))
 		return false;
+	if (unlikely(ep->short_of_recvs && ep->short_of_recvs != peer)) { /* it was first */
+		dgram_call_blocked(peer);
+		return false;
+	}
 	if (unlikely(ep->answers && ep->answers + recvs > ep->answers_max) &&
 	    !mutant("dgram-answers", MUTANT_ALWAYS)) {
-		call_blocked(peer);
+		ep->short_of_recvs = peer;
+		dgram_call_blocked(peer);
 		return false;
 	}
 	if (unlikely(!call_send(peer, op, slot))) {
-		call_blocked(peer);
+		dgram_call_blocked(peer);
 		return false;
 	}
 	*call = (struct dgram_call){.op = op,
@@ -256,6 +270,10 @@ void dgram_call_start_blocked(struct gn_dgram_endpoint *ep)
 		struct gn_dgram_peer *next = peer->next_blocked;
 
 		peer->blocked = false;
+		if (ep->short_of_recvs == peer)
+			ep->short_of_recvs = NULL;
+		if (peer->session && peer->session->pieces_wait)
+			dgram_large_resume(peer);
 		if (peer->session)
 			dgram_call_start(peer);
 		dgram_peer_release(peer);
@@ -296,7 +314,7 @@ int dgram_call_submit(struct gn_dgram_op *op)
 	*session->waiting_tail = op;
 	session->waiting_tail = &op->next;
 	session->n_waiting++;
-	peer->ep->n_ops++;
+	counter_add(&peer->ep->n_ops, 1);
 	ep_count(peer->ep, calls);
 	if (unlikely(!peer->assoc) && session->n_waiting == 1)
 		session->n_gone = __atomic_load_n(&peer->remote->n_gone, __ATOMIC_RELAXED);

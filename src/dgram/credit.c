@@ -35,7 +35,7 @@ void dgram_credit_init(struct gn_dgram_peer *peer)
 
 void dgram_credit_fini(struct gn_dgram_peer *peer)
 {
-	peer->ep->grants -= credit_receives(peer) - DGRAM_GRANT_MIN;
+	counter_sub(&peer->ep->grants, credit_receives(peer) - DGRAM_GRANT_MIN);
 	dgram_credit_init(peer);
 }
 
@@ -66,7 +66,7 @@ void dgram_credit_received(struct gn_dgram_peer *peer, const struct dgram_head *
 	}
 	peer->peer_returned = head->returned;
 	peer->quota = DGRAM_GRANT_MIN;
-	peer->ep->grants -= receives - credit_receives(peer);
+	counter_sub(&peer->ep->grants, receives - credit_receives(peer));
 }
 
 bool dgram_credit_take(struct gn_dgram_peer *peer, uint32_t number)
@@ -78,7 +78,7 @@ bool dgram_credit_take(struct gn_dgram_peer *peer, uint32_t number)
 		return false;
 	}
 	peer->seen++;
-	peer->ep->grants -= receives - credit_receives(peer);
+	counter_sub(&peer->ep->grants, receives - credit_receives(peer));
 	return true;
 }
 
@@ -86,14 +86,14 @@ void dgram_credit_grant(struct gn_dgram_peer *peer)
 {
 	struct gn_dgram_endpoint *ep = peer->ep;
 	const uint32_t level = credit_level(peer), receives = credit_receives(peer);
-	const uint32_t spare = ep->grants < ep->grants_max ? ep->grants_max - ep->grants : 0;
+	const uint32_t spare = dgram_ep_spare_grants(ep);
 
 	if (likely(level >= peer->quota))
 		return;
 	peer->grant += min_u32(peer->quota, receives + spare) - level;
 	if (mutant("dgram-credit-twice", peer->seen))
 		peer->grant += peer->quota;
-	ep->grants += credit_receives(peer) - receives;
+	counter_add(&ep->grants, credit_receives(peer) - receives);
 }
 
 void dgram_credit_return(struct gn_dgram_peer *peer)

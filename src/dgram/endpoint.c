@@ -68,7 +68,7 @@ void dgram_ep_clock(struct gn_dgram_endpoint *ep)
 		const uint64_t gap_ns = ep->now_ns - ep->polled_ns;
 
 		if (unlikely(gap_ns > ep->stats.longest_gap_ns))
-			ep->stats.longest_gap_ns = gap_ns;
+			counter_set(&ep->stats.longest_gap_ns, gap_ns);
 		ep->ran = false;
 	}
 	ep->polled_ns = ep->now_ns;
@@ -78,8 +78,14 @@ void dgram_ep_progress(struct gn_dgram_endpoint *ep)
 {
 	struct link_loop *loop = &ep->loop;
 
-	link_loop_run_tasks(loop);
+	/* First: what has waited takes free buffers and receives before what arrives now. */
+	if (unlikely(ep->blocked)) {
+		dgram_ep_refresh(ep);
+		dgram_call_start_blocked(ep);
+	}
 	dgram_receive(ep);
+	/* Then: the last answers of a node may arrive with its goodbye. */
+	link_loop_run_tasks(loop);
 	if (unlikely(link_timers_due(&loop->timers) <= ep->now_ns))
 		link_timers_run(&loop->timers, ep->now_ns);
 	if (unlikely(link_loop_maintain(loop))) {
@@ -87,8 +93,6 @@ void dgram_ep_progress(struct gn_dgram_endpoint *ep)
 		if (unlikely(ep->old_ahs))
 			dgram_peers_free_ahs(ep);
 	}
-	if (unlikely(ep->blocked))
-		dgram_call_start_blocked(ep);
 }
 
 int gn_dgram_poll(struct gn_dgram_endpoint *ep)
@@ -256,6 +260,7 @@ int gn_dgram_endpoint_create(struct gn_dgram_node *node, uint32_t thread,
 	ep->thread = thread;
 	ep->flags = node->opts.flags;
 	ep->blocked_tail = &ep->blocked;
+	ep->survey_task.run = dgram_evict_survey;
 	rc = ep_open(ep);
 	if (!rc)
 		rc = dgram_node_add(ep);
@@ -294,14 +299,14 @@ int gn_dgram_endpoint_stats(const struct gn_dgram_endpoint *ep, struct gn_dgram_
 
 	if (!ep)
 		return gn_fail_text(-EINVAL, "gn_dgram_endpoint_stats(): the endpoint is NULL");
-	stats = ep->stats;
+	counters_read((uint64_t *)&stats, (const uint64_t *)&ep->stats, sizeof(stats));
 	stats.sent = counter_read(&ep->port.stats.sent);
 	stats.doorbells = counter_read(&ep->port.stats.doorbells);
 	stats.recv_doorbells = counter_read(&ep->port.stats.recv_doorbells);
 	stats.resets = counter_read(&ep->port.stats.resets);
-	stats.outstanding = ep->n_ops;
-	stats.granted = ep->grants;
-	stats.kept_bytes = ep->kept_bytes;
-	stats.reassembly_bytes = ep->reassembly_bytes;
+	stats.outstanding = counter_read(&ep->n_ops);
+	stats.granted = counter_read(&ep->grants);
+	stats.kept_bytes = counter_read(&ep->kept_bytes);
+	stats.reassembly_bytes = counter_read(&ep->reassembly_bytes);
 	return SIZED_WRITE(out, &stats, "gn_dgram_stats");
 }

@@ -3,7 +3,7 @@
  * An endpoint: one thread's UD port, peers, calls and workers. Only its thread uses it; the control
  * thread reaches it by tasks.
  *
- *     poll: tasks ▶ receive a batch ▶ post receives ▶ timers ▶ start waiting calls ▶ workers ▶ send
+ *     poll: start waiting calls ▶ receive a batch ▶ post receives ▶ tasks ▶ timers ▶ workers ▶ send
  *
  * A peer keeps what must survive while it is idle. Its session holds the slots of calls in both
  * directions, and exists while there are any.
@@ -129,8 +129,9 @@ struct dgram_session {
 	uint32_t ask_ns;	   /* … until the next one, if nothing comes */
 	struct gn_dgram_op *waiting, **waiting_tail;
 	uint32_t n_waiting;
-	uint32_t round;	 /* of walks over the list; an op that waits has that of its submission */
-	uint32_t n_gone; /* the remote's, when calls began to wait without an association */
+	bool pieces_wait; /* of large messages, for a send buffer */
+	uint32_t round;	  /* of walks over the list; an op that waits has that of its submission */
+	uint32_t n_gone;  /* the remote's, when calls began to wait without an association */
 	struct dgram_slot *groups[GN_DGRAM_SLOTS / DGRAM_SLOT_GROUP];
 	struct dgram_call calls[GN_DGRAM_SLOTS];
 	struct dgram_session *next; /* in the pool */
@@ -202,6 +203,9 @@ struct gn_dgram_endpoint {
 	uint64_t now_ns; /* of this poll */
 	struct dgram_port port;
 	struct dgram_table *tables; /* opts.max_peers */
+	struct link_task survey_task;
+	uint64_t survey, surveyed; /* atomic: the last one asked for, and answered */
+	bool survey_posted;	   /* atomic */
 	/* lists */
 	struct gn_dgram_peer *flush_list;
 	struct gn_dgram_peer *blocked, **blocked_tail; /* calls wait for the endpoint's resources */
@@ -213,8 +217,10 @@ struct gn_dgram_endpoint {
 	struct dgram_old_ah *old_ahs;
 	/* receives: opts.receives = answers + requests + slack */
 	uint32_t answers_max, answers; /* receives reserved for answers */
-	uint32_t grants_max, grants;   /* … and for requests */
-	uint32_t n_ops;		       /* submitted and not ended */
+	uint32_t grants_max;
+	uint64_t grants; /* … and for requests; a counter, as those below are */
+	uint64_t n_ops;	 /* submitted and not ended */
+	struct gn_dgram_peer *short_of_recvs; /* the first that waits for receives; NULL: none */
 	bool in_handler, destroying;
 	/* workers */
 	struct gn_fiber *poller;
@@ -223,10 +229,10 @@ struct gn_dgram_endpoint {
 	uint64_t poll_ticks, clock_ticks; /* of this poll, and of now_ns */
 	uint64_t events;		  /* executed, completed, resumed: what a poll returns */
 	uint64_t polled_ns;
-	bool ran;	  /* workers or handlers since the last poll */
-	uint8_t *scratch; /* a result of a handler: one datagram's */
-	uint8_t *copy;	  /* of a request, with GN_DGRAM_NO_CHEAP_RECV */
-	uint64_t kept_bytes, reassembly_bytes;
+	bool ran;			       /* workers or handlers since the last poll */
+	uint8_t *scratch;		       /* a result of a handler: one datagram's */
+	uint8_t *copy;			       /* of a request, with GN_DGRAM_NO_CHEAP_RECV */
+	uint64_t kept_bytes, reassembly_bytes; /* counters */
 	uint64_t pooled_bytes; /* of free_answers; with kept_bytes at most max_answer_bytes */
 	struct gn_dgram_stats stats;
 	void *free_answers[DGRAM_ANSWER_CLASSES];
@@ -241,7 +247,7 @@ struct gn_dgram_endpoint {
  */
 static inline void dgram_ep_post_receives(struct gn_dgram_endpoint *ep)
 {
-	const uint32_t need = 2 * (ep->answers + ep->grants) + DGRAM_SPARE_RECVS;
+	const uint32_t need = 2 * (ep->answers + (uint32_t)ep->grants) + DGRAM_SPARE_RECVS;
 
 	if (unlikely(need > ep->port.posted) && ep->port.posted < ep->port.opts.receives)
 		port_post_more(&ep->port, need);
@@ -250,6 +256,12 @@ static inline void dgram_ep_post_receives(struct gn_dgram_endpoint *ep)
 static inline struct gn_dgram_endpoint *dgram_ep_of(struct link_loop *loop)
 {
 	return container_of(loop, struct gn_dgram_endpoint, loop);
+}
+
+/* Receives for requests that are not set aside. */
+static inline uint32_t dgram_ep_spare_grants(const struct gn_dgram_endpoint *ep)
+{
+	return ep->grants < ep->grants_max ? ep->grants_max - (uint32_t)ep->grants : 0;
 }
 
 /* ---- endpoint.c ---- */
@@ -289,6 +301,8 @@ int dgram_peer_session(struct gn_dgram_peer *peer);
 void dgram_peer_gone(struct gn_dgram_peer *peer);
 /* Calls wait for an association: takes one that the peer has missed, or asks for one. */
 void dgram_peer_want(struct gn_dgram_peer *peer);
+/* The peer's node says that it has ended the epoch. */
+void dgram_peer_ended(struct gn_dgram_peer *peer);
 /* Frees the session of an idle peer, if nothing needs it. */
 void dgram_peer_rest(struct gn_dgram_peer *peer);
 /* Frees a peer that was waiting for it, unless something still uses it. */
@@ -366,6 +380,8 @@ void dgram_send_head(struct gn_dgram_peer *peer, uint8_t flags);
 void dgram_send_early(struct gn_dgram_peer *peer);
 /* Closes and posts all open datagrams. */
 void dgram_send_flush(struct gn_dgram_endpoint *ep);
+/* Closes the open datagram of the peer, if there is one. */
+void dgram_send_now(struct gn_dgram_peer *peer);
 void dgram_send_discard(struct gn_dgram_peer *peer);
 /* Largest payload of a message in a datagram of its own. */
 static inline uint32_t dgram_payload_max(const struct gn_dgram_peer *peer)
@@ -387,6 +403,8 @@ int dgram_call_submit(struct gn_dgram_op *op);
 bool dgram_call_is_under_way(const struct gn_dgram_op *op);
 /* Starts waiting calls of the peer as far as slots, credits and the window allow. */
 void dgram_call_start(struct gn_dgram_peer *peer);
+/* The peer waits for a send buffer or a receive of the endpoint. */
+void dgram_call_blocked(struct gn_dgram_peer *peer);
 void dgram_call_start_blocked(struct gn_dgram_endpoint *ep);
 void dgram_call_answer(struct gn_dgram_peer *peer, const struct dgram_msg *msg,
 		       const uint8_t *payload);
@@ -434,6 +452,8 @@ void dgram_large_ack(struct gn_dgram_peer *peer, const struct dgram_msg *msg,
 		     const uint8_t *payload);
 /* The first piece of a request has come again: acknowledges what has arrived. */
 void dgram_large_repeat_ack(struct gn_dgram_peer *peer, struct dgram_slot *slot, uint32_t index);
+/* Sends the pieces that waited for a send buffer. */
+void dgram_large_resume(struct gn_dgram_peer *peer);
 /* A caller's timer: repeats what is missing. */
 void dgram_large_repeat(struct gn_dgram_peer *peer, uint32_t slot);
 void dgram_large_free_call(struct gn_dgram_peer *peer, struct dgram_call *call);

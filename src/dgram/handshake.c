@@ -3,7 +3,7 @@
  * The control thread: one handshake per pair of nodes, over an RC connection that carries one hello
  * each way and is then closed. The thread sleeps while there is none.
  *
- *     initiator   connect ─ established ▶ send NEW or CHECK ─ receive OK, … ▶ close
+ *     initiator   connect ─ established ▶ send NEW, CHECK, … ─ receive OK, … ▶ close
  *     acceptor    accept  ─ receive ▶ make the association, tell endpoints ▶ send OK ─ peer closes
  *
  * The acceptor tells its endpoints before it sends the reply, so an endpoint that receives a
@@ -18,33 +18,21 @@
 #include "base/counter.h"
 #include "base/fail.h"
 #include "base/list.h"
-#include "dgram/endpoint.h"
+#include "dgram/handshake.h"
 
 #define HANDSHAKE_NS   1000000000u /* from the connection to the reply */
 #define CONNECT_US     1000000u
+#define BYE_NS	       100000000u /* for all goodbyes of a node */
 #define HELLO_STRIDE   ((uint32_t)((sizeof(struct dgram_hello) + 63) / 64 * 64))
 #define CONN_SENDS     1u
 #define CONN_RECVS     1u
 #define CONN_CQES      (CONN_SENDS + CONN_RECVS + LINK_PROBE_SENDS)
 #define CLOSING_FACTOR 2u /* connections that are closing, beside those that are open */
+#define RESERVED_SHARE 4u /* a quarter of max_handshakes is for each side alone */
 #define ID_RECV	       1u
 #define ID_SEND	       2u
 
 void dgram_remote_task(struct link_task *task);
-
-/* One handshake. */
-struct dgram_conn {
-	struct link_conn link;
-	struct gn_dgram_node *node;
-	struct dgram_remote *remote; /* of an initiator */
-	struct dgram_hello *in, *out;
-	uint64_t check_epoch; /* initiator: of a CHECK; 0: NEW */
-	uint32_t index;
-	uint32_t assoc_index; /* initiator of NEW: taken for the association */
-	bool has_index;
-	bool replied;
-	struct link_timer limit;
-};
 
 static struct gn_dgram_node *node_of(struct link_loop *loop)
 {
@@ -63,6 +51,11 @@ static void conn_limit_fired(struct link_timer *timer, uint64_t now_ns)
 	struct dgram_conn *conn = container_of(timer, struct dgram_conn, limit);
 
 	(void)now_ns;
+	if (conn->purpose == CONN_VERIFY) {
+		gn_mutex_lock(&conn->node->lock);
+		dgram_accept_verified(conn, NULL);
+		gn_mutex_unlock(&conn->node->lock);
+	}
 	link_conn_close(&conn->link);
 }
 
@@ -75,19 +68,46 @@ static int conn_post_recv(struct dgram_conn *conn)
 	return gn_post_recv(conn->link.qp, &wr, NULL);
 }
 
-static int conn_create(struct gn_dgram_node *node, struct dgram_conn **out)
+/* Is the handshake begun by others, or for their sake? */
+static bool conn_is_foreign(enum dgram_purpose purpose)
 {
+	return purpose == CONN_ACCEPTED || purpose == CONN_VERIFY;
+}
+
+/* A free place; neither others' handshakes nor this node's own can take all of them. */
+static uint32_t conn_find_place(const struct gn_dgram_node *node, enum dgram_purpose purpose)
+{
+	const uint32_t max = node->opts.max_handshakes, share = max - max / RESERVED_SHARE;
+	uint32_t place = max, taken = 0;
+
+	for (uint32_t i = 0; i < max; i++) {
+		const struct dgram_conn *conn = node->conns[i];
+
+		if (!conn)
+			place = min_u32(place, i);
+		else
+			taken += conn_is_foreign(conn->purpose) == conn_is_foreign(purpose);
+	}
+	return taken < share ? place : max;
+}
+
+void dgram_conn_limit(struct dgram_conn *conn, uint64_t ns)
+{
+	link_timer_set(&conn->node->loop.timers, &conn->limit, gn_now_ns() + ns);
+}
+
+int dgram_conn_create(struct gn_dgram_node *node, enum dgram_purpose purpose,
+		      struct dgram_conn **out)
+{
+	const uint32_t i = conn_find_place(node, purpose);
 	struct gn_qp_opts opts = {.size = sizeof(opts),
 				  .type = GN_QP_RC,
 				  .max_send_wr = CONN_SENDS,
 				  .max_recv_wr = CONN_RECVS};
 	struct dgram_conn *conn;
-	uint32_t i = 0;
 	uint8_t *at;
 	int rc;
 
-	while (i < node->opts.max_handshakes && node->conns[i])
-		i++;
 	if (i == node->opts.max_handshakes)
 		return -ENOSPC;
 	conn = gn_alloc(sizeof(*conn), 0);
@@ -95,6 +115,7 @@ static int conn_create(struct gn_dgram_node *node, struct dgram_conn **out)
 		return -ENOMEM;
 	at = (uint8_t *)gn_mem_addr(node->mem) + (size_t)i * 2 * HELLO_STRIDE;
 	conn->node = node;
+	conn->purpose = purpose;
 	conn->index = i;
 	conn->in = (struct dgram_hello *)(void *)at;
 	conn->out = (struct dgram_hello *)(void *)(at + HELLO_STRIDE);
@@ -109,27 +130,29 @@ static int conn_create(struct gn_dgram_node *node, struct dgram_conn **out)
 		return rc;
 	}
 	node->conns[i] = conn;
-	link_timer_set(&node->loop.timers, &conn->limit, gn_now_ns() + HANDSHAKE_NS);
+	dgram_conn_limit(conn, HANDSHAKE_NS);
 	*out = conn;
 	return 0;
 }
 
 /* ---- hellos ---- */
 
-static void hello_fill(struct gn_dgram_node *node, struct dgram_hello *out, uint32_t kind)
+void dgram_hello_fill(struct gn_dgram_node *node, struct dgram_hello *out, uint32_t kind)
 {
 	memset(out, 0, sizeof(*out));
 	out->magic = DGRAM_MAGIC;
 	out->kind = kind;
+	memcpy(out->addr, node->addr, sizeof(out->addr));
+	if (kind != DGRAM_HELLO_NEW && kind != DGRAM_HELLO_OK)
+		return; /* strangers do not learn qkeys */
 	out->threads = node->opts.threads;
 	out->incarnation = node->incarnation;
 	out->flags = node->opts.flags & GN_DGRAM_MAPPED;
 	out->datagram_bytes = node->opts.datagram_bytes;
-	memcpy(out->addr, node->addr, sizeof(out->addr));
 	memcpy(out->thread, node->thread_addr, out->threads * sizeof(*out->thread));
 }
 
-static void conn_send(struct dgram_conn *conn)
+void dgram_conn_send(struct dgram_conn *conn)
 {
 	const struct gn_sge sge = {conn->out, DGRAM_HELLO_BYTES(conn->out->threads),
 				   gn_mr_lkey(conn->node->mr)};
@@ -146,16 +169,22 @@ static int conn_established(struct link_conn *link, const struct gn_event *event
 {
 	struct dgram_conn *conn = conn_of(link);
 	struct gn_dgram_node *node = conn->node;
+	static const uint32_t kinds[] = {[CONN_NEW] = DGRAM_HELLO_NEW,
+					 [CONN_CHECK] = DGRAM_HELLO_CHECK,
+					 [CONN_VERIFY] = DGRAM_HELLO_VERIFY,
+					 [CONN_BYE] = DGRAM_HELLO_BYE};
 
 	if (event->type != GN_EVENT_ESTABLISHED)
 		return event->status ? event->status : -ECONNREFUSED;
-	hello_fill(node, conn->out, conn->check_epoch ? DGRAM_HELLO_CHECK : DGRAM_HELLO_NEW);
+	dgram_hello_fill(node, conn->out, kinds[conn->purpose]);
+	if (conn->purpose == CONN_NEW && !*node->addr)
+		conn->out->incarnation = conn->remote->own_incarnation;
 	conn->out->random = gn_random();
-	conn->out->epoch = conn->check_epoch;
+	conn->out->epoch = conn->epoch;
 	conn->out->attempt = ++node->attempts;
 	conn->out->index = conn->assoc_index;
 	link_conn_established(link);
-	conn_send(conn);
+	dgram_conn_send(conn);
 	return 0;
 }
 
@@ -168,12 +197,12 @@ static void remote_connect(struct dgram_remote *remote, uint64_t check_epoch)
 	if (remote->connecting || !*remote->addr || node->n_endpoints < node->opts.threads ||
 	    remote->backoff.at_ns > gn_now_ns())
 		return;
-	if (conn_create(node, &conn)) {
+	if (dgram_conn_create(node, check_epoch ? CONN_CHECK : CONN_NEW, &conn)) {
 		link_backoff_failed(&remote->backoff);
 		return;
 	}
 	conn->remote = remote;
-	conn->check_epoch = check_epoch;
+	conn->epoch = check_epoch;
 	conn->has_index = !check_epoch && !dgram_index_take(node, &conn->assoc_index);
 	remote->connecting = true;
 	counter_add(&node->stats.attempts, 1);
@@ -181,9 +210,11 @@ static void remote_connect(struct dgram_remote *remote, uint64_t check_epoch)
 	if ((!check_epoch && !conn->has_index) ||
 	    link_conn_connect(&conn->link, remote->addr, &opts))
 		link_conn_close(&conn->link);
+	if (!check_epoch && !conn->has_index)
+		dgram_evict(node);
 }
 
-static struct dgram_assoc *assoc_of_epoch(struct gn_dgram_node *node, uint64_t epoch)
+struct dgram_assoc *dgram_assoc_of_epoch(struct gn_dgram_node *node, uint64_t epoch)
 {
 	struct dgram_assoc *assoc = node->assocs;
 
@@ -192,35 +223,50 @@ static struct dgram_assoc *assoc_of_epoch(struct gn_dgram_node *node, uint64_t e
 	return assoc;
 }
 
+static void remote_end_all(struct dgram_remote *remote)
+{
+	for (struct dgram_assoc *a = remote->node->assocs, *next; a; a = next) {
+		next = a->next;
+		if (a->remote == remote)
+			dgram_assoc_end(a);
+	}
+}
+
 /* Runs in the control thread: an endpoint has no association, suspects one, or ends it. */
 void dgram_remote_task(struct link_task *task)
 {
 	struct dgram_remote *remote = container_of(task, struct dgram_remote, want);
 	struct gn_dgram_node *node = remote->node;
-	uint64_t check_epoch, renew_epoch;
+	uint64_t check_epoch, renew_epoch, ended_epoch;
+	struct dgram_assoc *ended;
 
 	gn_mutex_lock(&node->lock);
 	__atomic_store_n(&remote->wanted, false, __ATOMIC_RELEASE);
 	check_epoch = __atomic_exchange_n(&remote->check_epoch, 0, __ATOMIC_ACQ_REL);
 	renew_epoch = __atomic_exchange_n(&remote->renew_epoch, 0, __ATOMIC_ACQ_REL);
-	if (__atomic_exchange_n(&remote->gone, false, __ATOMIC_ACQ_REL)) {
-		for (struct dgram_assoc *a = node->assocs, *next; a; a = next) {
-			next = a->next;
-			if (a->remote == remote)
-				dgram_assoc_end(a);
-		}
-	} else if (!remote->assoc || remote->assoc->epoch == renew_epoch) {
+	ended_epoch = __atomic_exchange_n(&remote->ended_epoch, 0, __ATOMIC_ACQ_REL);
+	ended = ended_epoch ? dgram_assoc_of_epoch(node, ended_epoch) : NULL;
+	if (__atomic_exchange_n(&remote->gone, false, __ATOMIC_ACQ_REL))
+		remote_end_all(remote);
+	else if (ended)
+		dgram_assoc_end(ended);
+	else if (ended_epoch) /* only its end was to be reported: calls that wait ask again */
+		check_epoch = 0;
+	else if (!remote->assoc || remote->assoc->epoch == renew_epoch)
 		remote_connect(remote, 0);
-	} else if (check_epoch && assoc_of_epoch(node, check_epoch)) {
+	else if (check_epoch && dgram_assoc_of_epoch(node, check_epoch))
 		remote_connect(remote, check_epoch);
-	}
+	dgram_remote_put(remote);
 	dgram_assocs_sweep(node);
 	gn_mutex_unlock(&node->lock);
 }
 
-static bool peers_allowed(const struct gn_dgram_node *node, uint32_t threads)
+bool dgram_peers_allowed(struct gn_dgram_node *node, uint32_t threads)
 {
-	return node->n_peers + dgram_assoc_peers(node, threads) <= node->opts.max_peers;
+	if (node->n_peers + dgram_assoc_peers(node, threads) <= node->opts.max_peers)
+		return true;
+	dgram_evict(node);
+	return false;
 }
 
 /* A reply to NEW. */
@@ -231,7 +277,7 @@ static void initiator_new(struct dgram_conn *conn, const struct dgram_hello *hel
 	const uint64_t epoch = dgram_epoch(conn->out->random, hello->random);
 
 	if (hello->kind != DGRAM_HELLO_OK || node->n_endpoints < node->opts.threads ||
-	    !peers_allowed(node, hello->threads) || assoc_of_epoch(node, epoch))
+	    !dgram_peers_allowed(node, hello->threads) || dgram_assoc_of_epoch(node, epoch))
 		return;
 	for (struct dgram_assoc *a = node->assocs, *next; a; a = next) {
 		next = a->next;
@@ -241,23 +287,32 @@ static void initiator_new(struct dgram_conn *conn, const struct dgram_hello *hel
 	if (!dgram_assoc_add(remote, hello, epoch, true, conn->assoc_index))
 		return;
 	conn->has_index = false;
-	remote->backoff = (struct link_backoff){0};
+	conn->succeeded = true;
 }
 
 static void initiator_received(struct dgram_conn *conn, const struct dgram_hello *hello)
 {
-	struct dgram_assoc *assoc;
+	struct dgram_assoc *assoc = dgram_assoc_of_epoch(conn->node, conn->epoch);
 
-	if (!conn->check_epoch) {
+	switch (conn->purpose) {
+	case CONN_NEW:
 		initiator_new(conn, hello);
-		return;
+		break;
+	case CONN_CHECK:
+		conn->succeeded = true;
+		if (hello->kind == DGRAM_HELLO_UNKNOWN && assoc)
+			dgram_assoc_end(assoc);
+		else if (hello->kind == DGRAM_HELLO_OK && assoc)
+			__atomic_store_n(&assoc->confirmed, true, __ATOMIC_RELAXED);
+		break;
+	case CONN_VERIFY:
+		dgram_accept_verified(conn, hello);
+		break;
+	default:
+		break;
 	}
-	assoc = assoc_of_epoch(conn->node, conn->check_epoch);
-	if (hello->kind == DGRAM_HELLO_UNKNOWN && assoc)
-		dgram_assoc_end(assoc);
-	else if (hello->kind == DGRAM_HELLO_OK && assoc)
-		__atomic_store_n(&assoc->confirmed, true, __ATOMIC_RELAXED);
-	conn->remote->backoff = (struct link_backoff){0};
+	if (conn->remote && conn->succeeded)
+		conn->remote->backoff = (struct link_backoff){0};
 }
 
 /* ---- acceptor ---- */
@@ -268,7 +323,7 @@ static void control_request(struct link_loop *loop, struct gn_event *event)
 	const struct gn_conn_opts opts = {.size = sizeof(opts)};
 	struct dgram_conn *conn;
 
-	if (conn_create(node, &conn)) {
+	if (dgram_conn_create(node, CONN_ACCEPTED, &conn)) {
 		counter_add(&node->stats.refused, 1);
 		gn_reject(event->req, NULL, 0);
 		return;
@@ -277,77 +332,6 @@ static void control_request(struct link_loop *loop, struct gn_event *event)
 		link_conn_close(&conn->link);
 	else
 		link_conn_accepted(&conn->link);
-}
-
-/* Ends what the hello makes obsolete: see the architecture page. */
-static void acceptor_end_obsolete(struct dgram_remote *remote, const struct dgram_hello *hello)
-{
-	struct gn_dgram_node *node = remote->node;
-
-	for (struct dgram_assoc *a = node->assocs, *next; a; a = next) {
-		next = a->next;
-		if (a->remote != remote && a->incarnation != hello->incarnation)
-			continue;
-		if (a->incarnation != hello->incarnation || !a->initiated)
-			dgram_assoc_end(a);
-	}
-}
-
-static uint32_t acceptor_new(struct dgram_conn *conn, const struct dgram_hello *hello)
-{
-	struct gn_dgram_node *node = conn->node;
-	struct dgram_hello *out = conn->out;
-	struct dgram_remote *remote;
-	uint64_t epoch;
-	uint32_t index;
-
-	if (((hello->flags ^ node->opts.flags) & GN_DGRAM_MAPPED) ||
-	    ((hello->flags & GN_DGRAM_MAPPED) && hello->threads != node->opts.threads))
-		return DGRAM_HELLO_REFUSED;
-	remote = dgram_remote_get(node, hello->addr);
-	if (!remote)
-		return DGRAM_HELLO_BUSY;
-	/* We are connecting there, too: the lower incarnation's hello wins. */
-	if (remote->connecting && node->incarnation < hello->incarnation)
-		return DGRAM_HELLO_BUSY;
-	/* A later hello of the same incarnation was there before. */
-	if (remote->incarnation == hello->incarnation && hello->attempt <= remote->attempt)
-		return DGRAM_HELLO_BUSY;
-	acceptor_end_obsolete(remote, hello);
-	epoch = dgram_epoch(hello->random, out->random);
-	if (!peers_allowed(node, hello->threads) || assoc_of_epoch(node, epoch) ||
-	    dgram_index_take(node, &index))
-		return DGRAM_HELLO_BUSY;
-	if (!dgram_assoc_add(remote, hello, epoch, false, index)) {
-		node->indices[index] = false;
-		return DGRAM_HELLO_BUSY;
-	}
-	remote->attempt = hello->attempt;
-	out->index = index;
-	return DGRAM_HELLO_OK;
-}
-
-static uint32_t acceptor_kind(struct dgram_conn *conn, const struct dgram_hello *hello)
-{
-	struct gn_dgram_node *node = conn->node;
-
-	if (hello->kind == DGRAM_HELLO_CHECK)
-		return assoc_of_epoch(node, hello->epoch) ? DGRAM_HELLO_OK : DGRAM_HELLO_UNKNOWN;
-	if (hello->kind != DGRAM_HELLO_NEW)
-		return DGRAM_HELLO_REFUSED;
-	return node->n_endpoints < node->opts.threads ? (uint32_t)DGRAM_HELLO_BUSY :
-							acceptor_new(conn, hello);
-}
-
-static void acceptor_received(struct dgram_conn *conn, const struct dgram_hello *hello)
-{
-	hello_fill(conn->node, conn->out, DGRAM_HELLO_OK);
-	conn->out->random = gn_random();
-	conn->out->kind = acceptor_kind(conn, hello);
-	dgram_remotes_sweep(conn->node);
-	if (conn->out->kind == DGRAM_HELLO_BUSY || conn->out->kind == DGRAM_HELLO_REFUSED)
-		counter_add(&conn->node->stats.refused, 1);
-	conn_send(conn);
 }
 
 /* ---- link callbacks ---- */
@@ -363,14 +347,15 @@ static void control_completed(struct link_conn *link, const struct gn_wc *wc)
 		return;
 	conn->replied = true;
 	gn_mutex_lock(&node->lock);
+	dgram_assocs_sweep(node);
 	if (dgram_hello_check(conn->in, wc->len_bytes, &hello)) {
 		counter_add(&node->stats.refused, 1);
 		link_conn_fail(link);
-	} else if (conn->remote) {
+	} else if (conn->purpose != CONN_ACCEPTED) {
 		initiator_received(conn, &hello);
 		link_conn_fail(link); /* it has served its purpose */
 	} else {
-		acceptor_received(conn, &hello);
+		dgram_accept_hello(conn, &hello);
 	}
 	dgram_assocs_sweep(node);
 	gn_mutex_unlock(&node->lock);
@@ -390,13 +375,19 @@ static bool control_destroy(struct link_conn *link)
 	gn_mutex_lock(&node->lock);
 	if (conn->remote) {
 		conn->remote->connecting = false;
-		if (!conn->replied)
+		if (!conn->succeeded)
 			link_backoff_failed(&conn->remote->backoff);
+		dgram_remote_put(conn->remote);
 	}
+	if (conn->purpose == CONN_VERIFY)
+		dgram_accept_verified(conn, NULL);
+	else if (conn->other) /* the verification goes on for nobody */
+		conn->other->other = NULL;
 	if (conn->has_index)
 		node->indices[conn->assoc_index] = false;
 	node->conns[conn->index] = NULL;
 	gn_mutex_unlock(&node->lock);
+	gn_free(conn->hello);
 	gn_free(conn);
 	return true;
 }
@@ -411,6 +402,49 @@ static const struct link_ops control_ops = {
 
 /* ---- the thread ---- */
 
+/* Begins goodbyes, as many as there is space for; returns how many associations are left. */
+static uint32_t bye_begin(struct gn_dgram_node *node)
+{
+	const struct gn_conn_opts opts = {.size = sizeof(opts), .timeout_us = BYE_NS / 1000};
+	struct dgram_conn *conn;
+	uint32_t left = 0;
+
+	for (struct dgram_assoc *a = node->assocs; a; a = a->next) {
+		if (a->bye || !*a->remote->addr)
+			continue;
+		if (dgram_conn_create(node, CONN_BYE, &conn)) {
+			left++;
+			continue;
+		}
+		a->bye = true;
+		conn->epoch = a->epoch;
+		memcpy(conn->addr, a->remote->addr, sizeof(conn->addr));
+		if (link_conn_connect(&conn->link, conn->addr, &opts))
+			link_conn_close(&conn->link);
+	}
+	for (uint32_t i = 0; i < node->opts.max_handshakes; i++)
+		left += node->conns[i] && node->conns[i]->purpose == CONN_BYE;
+	return left;
+}
+
+/* The node is destroyed: tells other nodes, which need not find out then. */
+static void control_say_bye(struct gn_dgram_node *node)
+{
+	const uint64_t until_ns = gn_now_ns() + BYE_NS;
+	struct link_loop *loop = &node->loop;
+	uint32_t left;
+
+	do {
+		gn_mutex_lock(&node->lock);
+		left = bye_begin(node);
+		gn_mutex_unlock(&node->lock);
+		link_loop_force_maintain(loop);
+		link_loop_maintain(loop);
+		if (left)
+			link_loop_wait(loop, until_ns, "goodbyes of datagram calls");
+	} while (left && gn_now_ns() < until_ns);
+}
+
 static void control_main(void *arg)
 {
 	struct gn_dgram_node *node = arg;
@@ -423,6 +457,7 @@ static void control_main(void *arg)
 		link_loop_wait(loop, GN_FOREVER, "handshakes of datagram calls");
 	}
 	link_loop_run_tasks(loop);
+	control_say_bye(node);
 }
 
 int dgram_control_start(struct gn_dgram_node *node)

@@ -90,9 +90,15 @@ static bool send_piece(struct gn_dgram_peer *peer, const struct dgram_transfer *
 static void send_next_pieces(struct gn_dgram_peer *peer, struct dgram_transfer *transfer,
 			     uint32_t slot, uint32_t number, enum dgram_of of)
 {
-	while (transfer->next < transfer->granted &&
-	       send_piece(peer, transfer, transfer->next, slot, number, of))
+	while (transfer->next < transfer->granted) {
+		if (!send_piece(peer, transfer, transfer->next, slot, number, of)) {
+			/* No send buffer: goes on before anything else takes the next one. */
+			peer->session->pieces_wait = true;
+			dgram_call_blocked(peer);
+			return;
+		}
 		transfer->next++;
+	}
 }
 
 /* Repeats pieces that have not arrived, or the last one sent if all have. */
@@ -209,8 +215,8 @@ static void request_release(struct gn_dgram_peer *peer, struct dgram_slot *slot)
 {
 	struct dgram_reassembly *r = slot->request;
 
-	peer->ep->grants -= r->reserved_recvs;
-	peer->ep->reassembly_bytes -= r->bytes;
+	counter_sub(&peer->ep->grants, r->reserved_recvs);
+	counter_sub(&peer->ep->reassembly_bytes, r->bytes);
 	peer->session->reassembly_bytes -= r->bytes;
 	slot->assembling = false;
 	slot->request = NULL;
@@ -244,12 +250,10 @@ void dgram_large_request(struct gn_dgram_peer *peer, struct dgram_slot *slot,
 		dgram_serve_busy(peer, slot, msg->slot);
 		return;
 	}
-	ep->reassembly_bytes += r->bytes;
+	counter_add(&ep->reassembly_bytes, r->bytes);
 	peer->session->reassembly_bytes += r->bytes;
-	r->reserved_recvs = ep->grants < ep->grants_max ?
-				    min_u32(DGRAM_PIECES_WINDOW, ep->grants_max - ep->grants) :
-				    0;
-	ep->grants += r->reserved_recvs;
+	r->reserved_recvs = min_u32(DGRAM_PIECES_WINDOW, dgram_ep_spare_grants(ep));
+	counter_add(&ep->grants, r->reserved_recvs);
 	slot->method = msg->code;
 	slot->assembling = true;
 	slot->request = r;
@@ -288,8 +292,8 @@ static void request_piece(struct gn_dgram_peer *peer, const struct dgram_msg *ms
 	slot->assembling = false;
 	slot->request = NULL;
 	dgram_serve_execute(peer, slot, msg->slot, slot->method, r->data, r->bytes);
-	peer->ep->grants -= r->reserved_recvs;
-	peer->ep->reassembly_bytes -= r->bytes;
+	counter_sub(&peer->ep->grants, r->reserved_recvs);
+	counter_sub(&peer->ep->reassembly_bytes, r->bytes);
 	peer->session->reassembly_bytes -= r->bytes;
 	gn_free(r->data);
 	gn_free(r);
@@ -326,6 +330,19 @@ void dgram_large_answer(struct gn_dgram_peer *peer, struct dgram_call *call,
 	send_ack(peer, call->result, msg->slot, msg->number, DGRAM_OF_ANSWER, false);
 }
 
+/* The call began with fewer receives than a window of pieces takes: one more, if it is free. */
+static void call_take_recv(struct gn_dgram_peer *peer, struct dgram_call *call)
+{
+	struct gn_dgram_endpoint *ep = peer->ep;
+
+	if (likely(call->recvs > DGRAM_PIECES_WINDOW) || ep->short_of_recvs ||
+	    ep->answers >= ep->answers_max)
+		return;
+	ep->answers++;
+	call->recvs++;
+	call->result->reserved_recvs++;
+}
+
 static void answer_piece(struct gn_dgram_peer *peer, const struct dgram_msg *msg,
 			 const uint8_t *payload)
 {
@@ -340,6 +357,7 @@ static void answer_piece(struct gn_dgram_peer *peer, const struct dgram_msg *msg
 	if (!reassembly_piece(peer, r, msg, payload))
 		return;
 	call_progress(peer, call);
+	call_take_recv(peer, call);
 	if (r->arrived == r->pieces)
 		dgram_call_finish(peer, msg->slot, r->status, r->bytes);
 	else if (ack_is_due(r))
@@ -401,6 +419,31 @@ void dgram_large_ack(struct gn_dgram_peer *peer, const struct dgram_msg *msg,
 		request_acked(peer, msg, payload);
 	else
 		answer_acked(peer, msg, payload);
+}
+
+void dgram_large_resume(struct gn_dgram_peer *peer)
+{
+	struct dgram_session *session = peer->session;
+	uint64_t used = session->used;
+
+	session->pieces_wait = false;
+	for (; used; used &= used - 1) {
+		const uint32_t slot = (uint32_t)__builtin_ctzll(used);
+		struct dgram_call *call = &session->calls[slot];
+
+		if (call->transfer && call->acked && !call->result)
+			send_next_pieces(peer, call->transfer, slot, call->number,
+					 DGRAM_OF_REQUEST);
+	}
+	for (uint32_t i = 0; i < GN_DGRAM_SLOTS; i++) {
+		struct dgram_slot *slot = session->groups[i / DGRAM_SLOT_GROUP];
+
+		if (!slot)
+			continue;
+		slot += i % DGRAM_SLOT_GROUP;
+		if (slot->state == DGRAM_SLOT_ANSWERED && slot->transfer)
+			send_next_pieces(peer, slot->transfer, i, slot->number, DGRAM_OF_ANSWER);
+	}
 }
 
 void dgram_large_repeat(struct gn_dgram_peer *peer, uint32_t slot)

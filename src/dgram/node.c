@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/counter.h"
 #include "base/fail.h"
 #include "base/sized.h"
 #include "dgram/endpoint.h"
@@ -237,7 +238,7 @@ int gn_dgram_node_stats_read(struct gn_dgram_node *node, struct gn_dgram_node_st
 	if (!node)
 		return gn_fail_text(-EINVAL, "gn_dgram_node_stats_read(): the node is NULL");
 	gn_mutex_lock(&node->lock);
-	stats = node->stats;
+	counters_read((uint64_t *)&stats, (const uint64_t *)&node->stats, sizeof(stats));
 	stats.nodes = node->n_remotes;
 	gn_mutex_unlock(&node->lock);
 	return SIZED_WRITE(out, &stats, "gn_dgram_node_stats");

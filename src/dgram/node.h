@@ -28,16 +28,20 @@ struct dgram_remote {
 	char addr[GN_DGRAM_ADDR_MAX]; /* "": it does not listen */
 	uint64_t incarnation;	      /* of the last hello; 0: none yet */
 	uint64_t attempt;	      /* … its number */
+	uint64_t own_incarnation;     /* as this node says to it, if this node has no address */
 	struct dgram_assoc *assoc;    /* for calls; NULL: none */
 	bool opened;		      /* an endpoint has named it: it stays */
-	bool connecting;	      /* by this node */
+	bool unverified; /* it names an address, which may be another node's: addr is "" */
+	char claim[GN_DGRAM_ADDR_MAX]; /* unverified: the address */
+	bool connecting;	       /* by this node */
 	struct link_backoff backoff;
 	uint32_t n_assocs;
 	/*
-	 * From endpoints to the control thread; atomic: an epoch to check, and one that a peer
-	 * cannot use for its calls, because a second peer of the same thread has it.
+	 * From endpoints to the control thread; atomic: an epoch to check, one that a peer cannot
+	 * use for its calls, because a second peer of the same thread has it, and one that the
+	 * remote node has ended.
 	 */
-	uint64_t check_epoch, renew_epoch;
+	uint64_t check_epoch, renew_epoch, ended_epoch;
 	bool wanted, gone; /* atomic: the task is posted; end all epochs */
 	uint32_t n_gone;   /* atomic: how often gn_dgram_peer_gone() was called */
 	struct link_task want;
@@ -50,6 +54,9 @@ struct dgram_assoc_end {
 	struct gn_dgram_endpoint *ep;
 	struct gn_dgram_peer **peers; /* of the remote threads; the endpoint's */
 	struct link_task up, down;
+	/* The last survey's; atomic: the last datagram of the remote node, and whether it stays. */
+	uint64_t heard_ns;
+	bool in_use;
 };
 
 struct dgram_assoc {
@@ -59,6 +66,8 @@ struct dgram_assoc {
 	uint64_t incarnation; /* of the remote node */
 	bool initiated;	      /* by this node */
 	bool dead;
+	bool evicted; /* not by the remote node: it is told */
+	bool bye;     /* the remote node was told */
 	/*
 	 * atomic: the remote node knows it, too. An acceptor learns that from the first datagram
 	 * or by a check, and calls only then: the initiator may not have received the reply.
@@ -68,9 +77,18 @@ struct dgram_assoc {
 	uint32_t threads;
 	uint32_t datagram_bytes; /* longest that the remote node receives */
 	uint32_t refs;		 /* atomic: endpoints that still use it */
+	uint64_t made_ns;
 	struct dgram_assoc *next, **prev;
 	struct dgram_assoc_end *ends; /* of all endpoints */
 	struct gn_ud_addr addr[];     /* of the remote threads */
+};
+
+#define DGRAM_VERIFY_RATES 256u
+
+/* How often addresses of the same hash were asked whether they have sent a hello. */
+struct dgram_verify_rate {
+	uint64_t since_ns;
+	uint32_t n;
 };
 
 struct gn_dgram_node {
@@ -101,6 +119,9 @@ struct gn_dgram_node {
 	struct gn_mr *mr;
 	struct dgram_conn **conns; /* opts.max_handshakes */
 	uint64_t attempts;
+	struct dgram_verify_rate verify_rates[DGRAM_VERIFY_RATES];
+	uint64_t survey; /* the number of the last survey; 0: none yet */
+	uint64_t survey_ns;
 	bool stop; /* atomic */
 	struct dgram_method methods[GN_DGRAM_METHODS_MAX];
 };
@@ -114,8 +135,10 @@ void dgram_control_stop(struct gn_dgram_node *node);
 
 /* The remote node at addr, made if need be; NULL: no memory, or too many. "": always a new one. */
 struct dgram_remote *dgram_remote_get(struct gn_dgram_node *node, const char *addr);
-/* Frees the newest remote node if a refused hello has made it. */
-void dgram_remotes_sweep(struct gn_dgram_node *node);
+/* … if it is known; NULL: it is not, or addr is "". */
+struct dgram_remote *dgram_remote_find(struct gn_dgram_node *node, const char *addr);
+/* Frees a remote node without a use. */
+void dgram_remote_put(struct dgram_remote *remote);
 /* Any thread, without the lock: the control thread shall see to the remote node. */
 void dgram_remote_want(struct dgram_remote *remote);
 /*
@@ -132,6 +155,16 @@ void dgram_assocs_sweep(struct gn_dgram_node *node);
 int dgram_index_take(struct gn_dgram_node *node, uint32_t *out);
 /* How many peers an association adds to each endpoint. */
 uint32_t dgram_assoc_peers(const struct gn_dgram_node *node, uint32_t threads);
+
+/* ---- evict.c ---- */
+
+/*
+ * Control thread, with the lock: a limit is reached. Evicts idle associations, as far as it is
+ * known which are; or asks the endpoints. The caller tries again later.
+ */
+void dgram_evict(struct gn_dgram_node *node);
+/* At an endpoint: says which associations are idle. */
+void dgram_evict_survey(struct link_task *task);
 
 /* ---- peer.c: at an endpoint ---- */
 

@@ -81,7 +81,7 @@ static void peer_free(struct gn_dgram_peer *peer)
 	gn_free(peer->old_ah);
 	peer->next_in_hash = ep->free_peers;
 	ep->free_peers = peer;
-	ep->stats.peers--;
+	counter_sub(&ep->stats.peers, 1);
 }
 
 void dgram_peer_release(struct gn_dgram_peer *peer)
@@ -206,7 +206,7 @@ void dgram_peer_rest(struct gn_dgram_peer *peer)
 	peer->session = NULL;
 	session->next = ep->free_sessions;
 	ep->free_sessions = session;
-	ep->stats.active_peers--;
+	counter_sub(&ep->stats.active_peers, 1);
 }
 
 /* ---- address handles ---- */
@@ -301,6 +301,10 @@ void dgram_peer_gone(struct gn_dgram_peer *peer)
 	struct gn_dgram_endpoint *ep = peer->ep;
 
 	dgram_send_discard(peer);
+	if (peer->assoc->evicted && peer->ah) {
+		dgram_send_head(peer, DGRAM_GONE);
+		dgram_send_now(peer);
+	}
 	if (peer->session) {
 		dgram_call_end_all(peer, GN_RPC_PEER_GONE);
 		dgram_peer_free_slots(peer, true);
@@ -321,6 +325,15 @@ void dgram_peer_gone(struct gn_dgram_peer *peer)
 	ep_count(ep, gone);
 	if (!peer->opened)
 		peer_free(peer);
+}
+
+/* Calls that have not been sent wait for the next association. */
+void dgram_peer_ended(struct gn_dgram_peer *peer)
+{
+	peer->confirmed = false;
+	__atomic_store_n(&peer->assoc->confirmed, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&peer->remote->ended_epoch, peer->epoch, __ATOMIC_RELEASE);
+	dgram_remote_want(peer->remote);
 }
 
 struct gn_dgram_peer *dgram_peer_find(struct gn_dgram_endpoint *ep, uint32_t number)
@@ -358,7 +371,7 @@ void dgram_peer_assoc_up(struct link_task *task)
 
 	table->peers = end->peers;
 	table->assoc = assoc;
-	ep->grants += dgram_assoc_peers(ep->node, assoc->threads) * DGRAM_GRANT_MIN;
+	counter_add(&ep->grants, dgram_assoc_peers(ep->node, assoc->threads) * DGRAM_GRANT_MIN);
 	ep->now_ns = gn_now_ns();
 	for (uint32_t i = 0; i < assoc->threads; i++) {
 		struct gn_dgram_peer *peer = peer_lookup(ep, assoc->remote, i);
@@ -373,7 +386,8 @@ void dgram_peer_assoc_up(struct link_task *task)
 
 /*
  * While a peer has an association, a second one of the same nodes belongs to another peer object.
- * When the first ends, the peer takes the second one if nobody uses it, or a new one is made.
+ * When the first ends, the peer takes the second one if nobody uses it, or a new one is made. Calls
+ * to a thread that the remote node does not have end.
  */
 void dgram_peer_want(struct gn_dgram_peer *peer)
 {
@@ -381,18 +395,22 @@ void dgram_peer_want(struct gn_dgram_peer *peer)
 	struct dgram_remote *remote = peer->remote;
 	const struct dgram_table *table;
 	struct dgram_assoc *assoc;
+	bool missing;
 
 	gn_mutex_lock(&ep->node->lock);
 	assoc = remote->assoc;
 	table = assoc ? &ep->tables[assoc->index] : NULL;
-	if (assoc && table->assoc == assoc && peer->thread < assoc->threads) {
+	missing = assoc && peer->thread >= assoc->threads;
+	if (assoc && table->assoc == assoc && !missing) {
 		if (!table->peers[peer->thread])
 			peer_bind(peer, assoc);
 		else
 			__atomic_store_n(&remote->renew_epoch, assoc->epoch, __ATOMIC_RELEASE);
 	}
 	gn_mutex_unlock(&ep->node->lock);
-	if (!peer->assoc)
+	if (missing)
+		dgram_call_end_waiting(peer, GN_RPC_NO_METHOD);
+	else if (!peer->assoc)
 		dgram_remote_want(remote);
 }
 
@@ -408,7 +426,8 @@ void dgram_peer_assoc_down(struct link_task *task)
 		if (table->peers[i])
 			dgram_peer_gone(table->peers[i]);
 	if (table->peers)
-		ep->grants -= dgram_assoc_peers(ep->node, assoc->threads) * DGRAM_GRANT_MIN;
+		counter_sub(&ep->grants,
+			    dgram_assoc_peers(ep->node, assoc->threads) * DGRAM_GRANT_MIN);
 	*table = (struct dgram_table){0};
 	/* Pairs with dgram_assocs_sweep(). */
 	__atomic_fetch_sub(&assoc->refs, 1, __ATOMIC_RELEASE);

@@ -9,6 +9,7 @@
 #include "dgram/port.h"
 
 #define SIGNAL_EVERY	  32u
+#define SLACK_RECEIVES	  (8 * PORT_CHAIN) /* with so many, a chain of them may be posted later */
 #define QKEY_MASK	  0x7fffffffu /* the highest bit marks privileged qkeys */
 #define MTU_MAX		  4096u	      /* of any port: the sender's may be larger than ours */
 #define RESET_INTERVAL_NS 10000000u   /* a reset posts all receives again */
@@ -249,6 +250,9 @@ void port_flush_sends(struct dgram_port *port)
 
 	if (!n)
 		return;
+	/* What is sent may grant credits for receives of this batch: with few, there is no slack. */
+	if (unlikely(port->n_repost && port->opts.receives < SLACK_RECEIVES))
+		port_flush_receives(port);
 	port->n_chain = 0;
 	for (uint32_t i = 0; i + 1 < n; i++)
 		port->chain[i].next = &port->chain[i + 1];

@@ -67,7 +67,9 @@ static void receive_flags(struct gn_dgram_peer *peer, const struct dgram_head *h
 		if (peer->floor == head->done && session)
 			dgram_peer_free_slots(peer, false);
 	}
-	if (head->flags & DGRAM_ECHO)
+	if (unlikely(head->flags & DGRAM_GONE))
+		dgram_peer_ended(peer);
+	else if (head->flags & DGRAM_ECHO)
 		dgram_send_head(peer, 0);
 	/* Other datagrams may have been sent before ours arrived. */
 	if (session && session->idle_sent && !session->used && !session->n_waiting &&

@@ -15,19 +15,28 @@ void dgram_remote_task(struct link_task *task); /* handshake.c */
 
 /* ---- remote nodes ---- */
 
+struct dgram_remote *dgram_remote_find(struct gn_dgram_node *node, const char *addr)
+{
+	struct dgram_remote *remote = *addr ? node->remotes : NULL;
+
+	while (remote && strcmp(remote->addr, addr))
+		remote = remote->next;
+	return remote;
+}
+
 struct dgram_remote *dgram_remote_get(struct gn_dgram_node *node, const char *addr)
 {
-	struct dgram_remote *remote;
+	struct dgram_remote *remote = dgram_remote_find(node, addr);
 
-	for (remote = *addr ? node->remotes : NULL; remote; remote = remote->next)
-		if (!strcmp(remote->addr, addr))
-			return remote;
+	if (remote)
+		return remote;
 	if (node->n_remotes >= node->opts.max_peers)
 		return NULL;
 	remote = gn_alloc(sizeof(*remote), 0);
 	if (!remote)
 		return NULL;
 	remote->node = node;
+	remote->own_incarnation = gn_random() | 1;
 	remote->want.run = dgram_remote_task;
 	strncpy(remote->addr, addr, sizeof(remote->addr) - 1);
 	list_push(&node->remotes, remote);
@@ -41,7 +50,7 @@ void dgram_remote_want(struct dgram_remote *remote)
 		link_loop_post(&remote->node->loop, &remote->want);
 }
 
-static void remote_free_unused(struct dgram_remote *remote)
+void dgram_remote_put(struct dgram_remote *remote)
 {
 	if (remote->opened || remote->n_assocs || remote->connecting ||
 	    __atomic_load_n(&remote->wanted, __ATOMIC_ACQUIRE))
@@ -49,14 +58,6 @@ static void remote_free_unused(struct dgram_remote *remote)
 	list_remove(remote);
 	remote->node->n_remotes--;
 	gn_free(remote);
-}
-
-void dgram_remotes_sweep(struct gn_dgram_node *node)
-{
-	struct dgram_remote *newest = node->remotes;
-
-	if (newest)
-		remote_free_unused(newest);
 }
 
 /* ---- indices ---- */
@@ -125,6 +126,7 @@ struct dgram_assoc *dgram_assoc_add(struct dgram_remote *remote, const struct dg
 	assoc->threads = hello->threads;
 	assoc->datagram_bytes = hello->datagram_bytes;
 	assoc->refs = node->opts.threads;
+	assoc->made_ns = gn_now_ns();
 	memcpy(assoc->addr, hello->thread, hello->threads * sizeof(*hello->thread));
 	node->n_peers += dgram_assoc_peers(node, assoc->threads);
 	list_push(&node->assocs, assoc);
@@ -171,7 +173,7 @@ static void assoc_free(struct dgram_assoc *assoc)
 	remote->n_assocs--;
 	gn_free(assoc->ends);
 	gn_free(assoc);
-	remote_free_unused(remote);
+	dgram_remote_put(remote);
 }
 
 void dgram_assocs_sweep(struct gn_dgram_node *node)

@@ -93,6 +93,12 @@ void dgram_send_head(struct gn_dgram_peer *peer, uint8_t flags)
 	peer->open_flags |= flags;
 }
 
+void dgram_send_now(struct gn_dgram_peer *peer)
+{
+	if (peer->open != PORT_NO_BUFFER)
+		send_close(peer);
+}
+
 void dgram_send_discard(struct gn_dgram_peer *peer)
 {
 	if (peer->open == PORT_NO_BUFFER)

@@ -69,7 +69,7 @@ static uint8_t *answer_alloc(struct gn_dgram_peer *peer, uint32_t len)
 		data = gn_alloc(bytes, 0);
 	}
 	if (data) {
-		ep->kept_bytes += bytes;
+		counter_add(&ep->kept_bytes, bytes);
 		peer->session->kept_bytes += bytes;
 	}
 	return data;
@@ -80,7 +80,7 @@ static void answer_free(struct gn_dgram_peer *peer, uint8_t *data, uint32_t len)
 	struct gn_dgram_endpoint *ep = peer->ep;
 	const uint32_t c = answer_class(len), bytes = answer_bytes(len);
 
-	ep->kept_bytes -= bytes;
+	counter_sub(&ep->kept_bytes, bytes);
 	peer->session->kept_bytes -= bytes;
 	if (c == DGRAM_ANSWER_CLASSES) {
 		gn_free(data);

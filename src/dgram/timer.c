@@ -166,7 +166,7 @@ static uint64_t timer_association(struct gn_dgram_peer *peer, uint64_t now_ns)
 			session->want_ns = now_ns + DGRAM_RETRY_NS;
 			dgram_peer_want(peer);
 		}
-		return session->want_ns;
+		return session->n_waiting ? session->want_ns : GN_FOREVER;
 	}
 	if (!session->used && (peer->confirmed || !session->n_waiting))
 		return GN_FOREVER;

@@ -11,7 +11,7 @@ int dgram_hello_check(const void *bytes, uint32_t len, struct dgram_hello *out)
 		return -EPROTO;
 	memset(out, 0, sizeof(*out));
 	memcpy(out, bytes, len);
-	if (out->magic != DGRAM_MAGIC || !out->kind || out->kind > DGRAM_HELLO_REFUSED)
+	if (out->magic != DGRAM_MAGIC || !out->kind || out->kind >= DGRAM_HELLO_KINDS)
 		return -EPROTO;
 	if (out->threads > GN_DGRAM_THREADS_MAX || len < DGRAM_HELLO_BYTES(out->threads))
 		return -EPROTO;

@@ -47,6 +47,7 @@
 enum dgram_head_flag {
 	DGRAM_ECHO = 1 << 0, /* answer with a datagram, if need be an empty one */
 	DGRAM_IDLE = 1 << 1, /* the sender has no calls outstanding: done is its next number */
+	DGRAM_GONE = 1 << 2, /* the sender has ended the epoch: it was idle, and a limit reached */
 };
 
 struct dgram_head {
@@ -115,7 +116,10 @@ enum dgram_hello_kind {
 	DGRAM_HELLO_OK,	     /* acceptor: made, or still valid */
 	DGRAM_HELLO_UNKNOWN, /* acceptor: the epoch of the check is not, or not any more, known */
 	DGRAM_HELLO_BUSY,    /* acceptor: not ready, or a limit is reached; try again later */
-	DGRAM_HELLO_REFUSED, /* acceptor: another version, or options that do not match */
+	DGRAM_HELLO_REFUSED, /* acceptor: options that do not match, or a false address */
+	DGRAM_HELLO_VERIFY,  /* initiator: have you sent NEW with this number to me? */
+	DGRAM_HELLO_BYE,     /* initiator: this epoch ends; its node is destroyed */
+	DGRAM_HELLO_KINDS
 };
 
 /*
@@ -129,7 +133,7 @@ struct dgram_hello {
 	uint32_t threads;
 	uint64_t incarnation;
 	uint64_t random; /* this side's bits of the epoch */
-	uint64_t epoch;	 /* CHECK: the epoch in question */
+	uint64_t epoch;	 /* CHECK, BYE: in question; VERIFY: random of the NEW in question */
 	uint64_t attempt;
 	uint32_t index; /* of the association at the sender, for the head of datagrams to it */
 	uint32_t flags; /* GN_DGRAM_MAPPED */

@@ -40,7 +40,7 @@ static void try_hello(const void *bytes, uint32_t len)
 
 	if (!dgram_hello_check(copy, len, &hello)) {
 		assert_true(hello.magic == DGRAM_MAGIC);
-		assert_in_range(hello.kind, DGRAM_HELLO_NEW, DGRAM_HELLO_REFUSED);
+		assert_in_range(hello.kind, DGRAM_HELLO_NEW, DGRAM_HELLO_KINDS - 1);
 		assert_in_range(hello.threads, 0, GN_DGRAM_THREADS_MAX);
 		assert_in_range(len, DGRAM_HELLO_BYTES(hello.threads), sizeof(hello));
 		assert_non_null(memchr(hello.addr, 0, sizeof(hello.addr)));
@@ -59,7 +59,7 @@ static void test_hellos(void **state)
 	(void)state;
 	while (gn_now_ns() < until_ns) {
 		struct dgram_hello hello = {.magic = DGRAM_MAGIC,
-					    .kind = 1 + fuzz_pick(DGRAM_HELLO_REFUSED),
+					    .kind = 1 + fuzz_pick(DGRAM_HELLO_KINDS - 1),
 					    .threads = 1 + fuzz_pick(GN_DGRAM_THREADS_MAX),
 					    .incarnation = 1 + fuzz_any(),
 					    .datagram_bytes = GN_DGRAM_BYTES_MIN + fuzz_pick(4096),

@@ -194,6 +194,8 @@ static void test_hellos(void **state)
 static int join_often(struct world *w, struct gn_fabric *fabric)
 {
 	const struct dgram_msg msg = {.type = DGRAM_REQUEST, .code = ECHO, .bytes = 8, .total = 8};
+	const uint64_t since_ns = gn_now_ns();
+	uint64_t seconds;
 	unsigned joined = 0;
 
 	for (unsigned i = 0; i < PEERS; i++) {
@@ -213,7 +215,9 @@ static int join_often(struct world *w, struct gn_fabric *fabric)
 		}
 		raw_free(&raw);
 	}
-	EXPECT(joined && joined < MAX_PEERS);
+	/* Those that have been idle for a second give way. */
+	seconds = (gn_now_ns() - since_ns) / 1000000000u;
+	EXPECT(joined && joined < MAX_PEERS * (1 + seconds));
 	return 0;
 }
 

@@ -245,7 +245,8 @@ static bool epoch_may_end(const struct world *w, const struct call *call)
 {
 	return w->nodes[call->to_node].lives > 1 || w->nodes[call->node].lives > 1 ||
 	       w->nodes[call->node].gones[call->to_node] ||
-	       w->nodes[call->to_node].gones[call->node] || w->plan.cluster.no_memory;
+	       w->nodes[call->to_node].gones[call->node] || w->plan.cluster.no_memory ||
+	       w->nodes[call->to_node].restarted; /* said goodbye, and begins again later */
 }
 
 /* A limit of the executing node may have refused the call. */
