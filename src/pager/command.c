@@ -191,16 +191,32 @@ static int page_revive(struct pager_core *core, uint64_t page)
 	return range_forget(core, page, 1, PAGE_FRESH);
 }
 
+/* No page of the range is lost any more, nor can one be by a READ that is under way. */
+static int range_revive(struct pager_core *core, uint64_t page, uint64_t n)
+{
+	bool revived;
+	int rc = 0;
+
+	do {
+		revived = false;
+		range_settle(core, page, n);
+		for (uint64_t p = page; p < page + n && !rc; p++)
+			if (page_state(core, p) == PAGE_LOST) {
+				rc = page_revive(core, p); /* which may answer faults */
+				revived = true;
+			}
+	} while (revived && !rc);
+	return rc;
+}
+
 static int range_dont_need(struct pager_core *core, uint64_t page, uint64_t n)
 {
-	int rc = 0;
+	int rc;
 
 	for (uint64_t p = page; p < page + n; p++)
 		if (core->state[p] & PAGE_PINNED)
 			return gn_fail(-EINVAL, "gn_pager_advise(): pinned memory is needed");
-	for (uint64_t p = page; p < page + n && !rc; p++)
-		if (page_state(core, p) == PAGE_LOST)
-			rc = page_revive(core, p);
+	rc = range_revive(core, page, n);
 	return rc ? rc : range_forget(core, page, n, PAGE_FRESH);
 }
 

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One of two donors ends without a word, and there is one copy: until it is given up, requests for
+ * its pages do not end. What needs none of these goes on.
+ */
+#include "pager_core_world.h"
+
+#define STUCK_LOCAL 1024u
+#define EXTENT	    (VOL_SLAB / GN_PAGER_PAGE)
+
+/* The second donor is a process. All pages are written, and none is local any more. */
+static pid_t stuck_open(struct pager_world *p, uint32_t lost_us)
+{
+	pid_t donor;
+
+	world_open(&p->w, 2, PAGES_SLABS);
+	donor_kill(&p->w, 1);
+	donor = donor_process_start(p->w.addrs[1]);
+	pager_open_core(p, STUCK_LOCAL, 0, PAGES_SLABS, lost_us);
+	pager_fill_volume(p);
+	return donor;
+}
+
+static void stuck_kill(struct pager_world *p, pid_t donor)
+{
+	struct gn_vol_stats s;
+
+	while (pager_core_work(p->core) || pager_core_busy(p->core))
+		;
+	kill(donor, SIGKILL);
+	assert_int_equal(waitpid(donor, NULL, 0), donor);
+	/* Requests for its memory still succeed until the broken connection is noticed. */
+	VOL_AWAIT(&p->w, s, s.donors[1].state != GN_VOL_DONOR_UP);
+}
+
+/* The i-th page of a donor, in the order of addresses. */
+static uint64_t page_of(const struct pager_world *p, unsigned donor, uint64_t i)
+{
+	for (uint32_t e = 0;; e++) {
+		assert_true(e < PAGES_SLABS);
+		if (donor_read(&p->w, e) != donor)
+			continue;
+		if (i < EXTENT)
+			return (uint64_t)e * EXTENT + i;
+		i -= EXTENT;
+	}
+}
+
+/* A page of a donor that is not local. */
+static uint64_t remote_page_of(const struct pager_world *p, unsigned donor)
+{
+	uint64_t i = 0;
+
+	while (p->m.pte[page_of(p, donor, i)] & PTE_FILE)
+		i++;
+	return page_of(p, donor, i);
+}
+
+/* A page that is lost while its bytes are being forgotten is zeros, as any other. */
+static void test_forgotten_while_it_is_lost(void **state)
+{
+	static struct pager_world p;
+	uint64_t page;
+	pid_t donor;
+
+	(void)state;
+	p = (struct pager_world){.faults = NULL};
+	donor = stuck_open(&p, 1000000);
+	page = remote_page_of(&p, 1);
+	stuck_kill(&p, donor);
+	pager_core_fault(p.core, page, 1, false);
+	assert_int_equal(model_touch(&p.m, page, false), TOUCH_FAULT);
+	assert_int_equal(pager_core_advise(p.core, page, 1, GN_PAGER_DONT_NEED), 0);
+	p.version[page] = 0;
+	pager_check(&p, page);
+	pager_close(&p);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_forgotten_while_it_is_lost),
+	};
+
+	return argc > 1 ? donor_process_main(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+}
