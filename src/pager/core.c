@@ -469,12 +469,14 @@ bool pager_core_wait(struct pager_core *core, uint64_t deadline_ns)
 	return pager_core_work(core);
 }
 
+/* Not until a request has ended: those of a donor that does not answer end when it is given up. */
 void pager_pause(struct pager_core *core)
 {
 	if (pager_evict(core))
 		return;
+	log_stalls(core);
 	if (core->requests)
-		gn_vol_wait(core->queue, NULL, POLL_MAX, GN_FOREVER);
+		gn_vol_wait(core->queue, NULL, POLL_MAX, gn_deadline_us(RETRY_US));
 	else
 		gn_sleep_us(RETRY_US);
 }

@@ -6,6 +6,7 @@
 #include "pager_core_world.h"
 
 #define STUCK_LOCAL 1024u
+#define SOON_US	    4000000u /* much less than lost_us, and enough for a busy machine */
 #define EXTENT	    (VOL_SLAB / GN_PAGER_PAGE)
 
 /* The second donor is a process. All pages are written, and none is local any more. */
@@ -56,6 +57,44 @@ static uint64_t remote_page_of(const struct pager_world *p, unsigned donor)
 	return page_of(p, donor, i);
 }
 
+/* A thread that touches a page of the other donor while a range is pinned. */
+struct toucher {
+	struct pager_world *p;
+	uint64_t page, since_ns, took_ns;
+	unsigned calls;
+};
+
+static void toucher_faults(void *arg)
+{
+	struct toucher *t = arg;
+
+	if (++t->calls < 3 || t->took_ns)
+		return;
+	if (model_touch(&t->p->m, t->page, false) == TOUCH_FAULT) {
+		pager_core_fault(t->p->core, t->page, 2, false);
+		return;
+	}
+	t->took_ns = gn_now_ns() - t->since_ns;
+	donor_start(&t->p->w, 1); /* the READ of the pinned page ends */
+}
+
+static void test_faults_during_a_pin(void **state)
+{
+	static struct pager_world p;
+	struct toucher toucher = {.p = &p};
+	pid_t donor;
+
+	(void)state;
+	p = (struct pager_world){.faults = toucher_faults, .faults_arg = &toucher};
+	donor = stuck_open(&p, 0);
+	toucher.page = remote_page_of(&p, 0);
+	stuck_kill(&p, donor);
+	toucher.since_ns = gn_now_ns();
+	assert_int_equal(pager_core_advise(p.core, remote_page_of(&p, 1), 1, GN_PAGER_PIN), -EIO);
+	assert_true(toucher.took_ns && toucher.took_ns < SOON_US * UINT64_C(1000));
+	pager_close(&p);
+}
+
 /* A page that is lost while its bytes are being forgotten is zeros, as any other. */
 static void test_forgotten_while_it_is_lost(void **state)
 {
@@ -79,6 +118,7 @@ static void test_forgotten_while_it_is_lost(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_faults_during_a_pin),
 		cmocka_unit_test(test_forgotten_while_it_is_lost),
 	};
 
