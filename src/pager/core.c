@@ -514,14 +514,15 @@ static void core_free(struct pager_core *core)
 static int core_alloc(struct pager_core *core)
 {
 	const size_t bytes =
-		(size_t)(READS_SINGLE + (READS_RUN + BATCHES) * PAGER_CHUNK) * PAGE_BYTES;
+		(size_t)(READS_SINGLE + (READS_RUN + BATCHES + BATCHES_MORE) * PAGER_CHUNK) *
+		PAGE_BYTES;
 
 	core->state = gn_alloc((size_t)core->n_chunks * PAGER_CHUNK, GN_CACHELINE);
 	core->chunks = gn_alloc(((size_t)core->n_chunks + CHUNK_LISTS) * sizeof(*core->chunks), 0);
 	core->waiters = gn_alloc(WAITERS * sizeof(*core->waiters), 0);
 	core->was_pinned = gn_alloc((core->local / 128 + 1) * sizeof(*core->was_pinned), 0);
 	core->reads = gn_alloc((READS_SINGLE + READS_RUN) * sizeof(*core->reads), GN_CACHELINE);
-	core->batches = gn_alloc(BATCHES * sizeof(*core->batches), GN_CACHELINE);
+	core->batches = gn_alloc((BATCHES + BATCHES_MORE) * sizeof(*core->batches), GN_CACHELINE);
 	core->buffers = gn_alloc(bytes, PAGE_BYTES);
 	if (!core->state || !core->chunks || !core->waiters || !core->was_pinned || !core->reads ||
 	    !core->batches || !core->buffers || ranges_init(&core->ranges, core->pages))

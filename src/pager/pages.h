@@ -28,8 +28,9 @@
 #define READS_SINGLE 64u /* buffers of one page */
 #define READS_RUN    8u	 /* … of a chunk */
 #define BATCHES	     8u	 /* of write-back, a chunk each */
+#define BATCHES_MORE 2u	 /* … while those do not end */
 #define BATCH_WRITES (PAGER_CHUNK / 2)
-#define QUEUE_DEPTH  (READS_SINGLE + READS_RUN + BATCHES * BATCH_WRITES + 1)
+#define QUEUE_DEPTH  (READS_SINGLE + READS_RUN + (BATCHES + BATCHES_MORE) * BATCH_WRITES + 1)
 #define WAITERS	     1024u /* faults that wait for a free frame; more are asked to try again */
 
 /* ---- pages ---- */
@@ -100,6 +101,7 @@ struct pager_batch {
 	struct pager_core *core;
 	struct pager_batch *next;
 	uint8_t *bytes;
+	uint64_t start_ns;
 	unsigned pending, n;
 	struct pager_write write[BATCH_WRITES];
 };
@@ -195,7 +197,7 @@ struct pager_core {
 	struct pager_read *reads, *free_single, *free_run;
 	struct gn_vol_req *prepared[READS_SINGLE + READS_RUN];
 	unsigned n_prepared;
-	struct pager_batch *batches, *free_batches;
+	struct pager_batch *batches, *free_batches, *more_batches;
 
 	uint64_t fault_ns; /* when the fault that is being answered arrived */
 	bool fault_writes; /* it is one of a write */

@@ -6,6 +6,7 @@
 #include "pager_core_world.h"
 
 #define STUCK_LOCAL 1024u
+#define STUCK_CHUNK 64u
 #define SOON_US	    4000000u /* much less than lost_us, and enough for a busy machine */
 #define EXTENT	    (VOL_SLAB / GN_PAGER_PAGE)
 
@@ -34,6 +35,23 @@ static void stuck_kill(struct pager_world *p, pid_t donor)
 	VOL_AWAIT(&p->w, s, s.donors[1].state != GN_VOL_DONOR_UP);
 }
 
+/* Another donor takes its address: the volume notices that the memory is lost. */
+static void stuck_end(struct pager_world *p)
+{
+	donor_start(&p->w, 1);
+	while (pager_core_work(p->core) || pager_core_busy(p->core))
+		pager_core_wait(p->core, gn_deadline_us(50));
+}
+
+static uint64_t pages_of(const struct pager_world *p, unsigned donor)
+{
+	uint64_t n = 0;
+
+	for (uint32_t e = 0; e < PAGES_SLABS; e++)
+		n += donor_read(&p->w, e) == donor ? EXTENT : 0;
+	return n;
+}
+
 /* The i-th page of a donor, in the order of addresses. */
 static uint64_t page_of(const struct pager_world *p, unsigned donor, uint64_t i)
 {
@@ -55,6 +73,56 @@ static uint64_t remote_page_of(const struct pager_world *p, unsigned donor)
 	while (p->m.pte[page_of(p, donor, i)] & PTE_FILE)
 		i++;
 	return page_of(p, donor, i);
+}
+
+/* Other requests may never end. */
+static void touch_soon(struct pager_world *p, uint64_t page, bool write)
+{
+	const uint64_t until_ns = gn_deadline_us(SOON_US);
+	bool faulted = false;
+
+	while (model_touch(&p->m, page, write) == TOUCH_FAULT) {
+		assert_true(gn_now_ns() < until_ns);
+		if (!faulted || !(p->m.pte[page] & PTE_FILE))
+			pager_core_fault(p->core, page, 1, write);
+		faulted = true;
+		while (model_touch(&p->m, page, write) == TOUCH_FAULT && gn_now_ns() < until_ns)
+			pager_core_wait(p->core, gn_deadline_us(50));
+	}
+}
+
+/*
+ * Changed pages of the donor fill all buffers of the write-back: unchanged ones can be dropped, and
+ * those of the other donor be written.
+ */
+static void test_faults_go_on(void **state)
+{
+	static struct pager_world p;
+	uint64_t healthy;
+	pid_t donor;
+
+	(void)state;
+	donor = stuck_open(&p, 0);
+	for (uint64_t i = 0; i < 8 * STUCK_CHUNK; i++)
+		pager_write(&p, page_of(&p, 1, i), 6);
+	for (uint64_t i = 0; i < STUCK_LOCAL / 4; i++)
+		pager_check(&p, page_of(&p, 0, i));
+	healthy = pages_of(&p, 0);
+	stuck_kill(&p, donor);
+	for (unsigned round = 0; round < 6; round++)
+		for (uint64_t i = 0; i < healthy; i++) {
+			const uint64_t page = page_of(&p, 0, i);
+
+			touch_soon(&p, page, round / 2 == 1);
+			pager_check(&p, page);
+			if (round / 2 == 1)
+				pager_write(&p, page, 10 + round);
+		}
+	/* What could not be written is still there. */
+	stuck_end(&p);
+	for (uint64_t i = 0; i < 8 * STUCK_CHUNK; i++)
+		pager_check(&p, page_of(&p, 1, i));
+	pager_close(&p);
 }
 
 /* A thread that touches a page of the other donor while a range is pinned. */
@@ -118,6 +186,7 @@ static void test_forgotten_while_it_is_lost(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_faults_go_on),
 		cmocka_unit_test(test_faults_during_a_pin),
 		cmocka_unit_test(test_forgotten_while_it_is_lost),
 	};
