@@ -274,7 +274,7 @@ static void fault_cached(struct pager_core *core, uint64_t page, uint64_t thread
 		rc = pager_map_cached(core, page, 1);
 	}
 	if (unlikely(rc)) {
-		range_settle(core, page, 1);
+		page_settle(core, page);
 		if (core->ops->punch(core->arg, page, 1)) {
 			core->ops->wake(core->arg, page, 1); /* it faults again */
 			return;
@@ -312,6 +312,10 @@ bool pager_fault_start(struct pager_core *core, uint64_t page, uint64_t thread)
 {
 	bool started = true;
 
+	if (unlikely(page_is_held(core, page) && page_state(core, page) != PAGE_READING)) {
+		core->ops->wake(core->arg, page, 1); /* it faults again */
+		return true;
+	}
 	switch (page_state(core, page)) {
 	case PAGE_FRESH:
 		if (!frames_free(core))
@@ -446,6 +450,12 @@ static void log_stalls(struct pager_core *core)
 		gn_log(GN_LOG_WARN, "pager: the READ of page %llu takes %llu ms so far",
 		       (unsigned long long)oldest->page,
 		       (unsigned long long)(now_ns - oldest->start_ns) / 1000000);
+	if (core->n_held && core->held_ns < since_ns)
+		gn_log(GN_LOG_WARN,
+		       "pager: a command waits for requests of %llu pages from page %llu on for "
+		       "%llu ms so far",
+		       (unsigned long long)core->n_held, (unsigned long long)core->held,
+		       (unsigned long long)(now_ns - core->held_ns) / 1000000);
 	if (core->n_waiters && w->start_ns < since_ns)
 		gn_log(GN_LOG_WARN,
 		       "pager: page %llu waits for a free local page for %llu ms so far: %u "

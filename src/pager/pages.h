@@ -208,6 +208,12 @@ struct pager_core {
 	int write_error;
 	uint64_t write_failed_ns, write_retry_ns;
 
+	/*
+	 * Pages of a command, which waits for their requests since held_ns. Meanwhile faults of
+	 * other pages are answered; those of these pages begin nothing.
+	 */
+	uint64_t held, n_held, held_ns;
+
 	uint64_t stall_ns; /* when to look again for faults that wait for long */
 	uint64_t lost_log_ns, lost_unlogged; /* when to log again; pages since the last line */
 
@@ -228,6 +234,11 @@ static inline enum page_state page_state(const struct pager_core *core, uint64_t
 static inline void page_set(struct pager_core *core, uint64_t page, enum page_state state)
 {
 	core->state[page] = (uint8_t)((core->state[page] & ~(unsigned)PAGE_STATE) | state);
+}
+
+static inline bool page_is_held(const struct pager_core *core, uint64_t page)
+{
+	return page - core->held < core->n_held;
 }
 
 static inline uint64_t frames_free(const struct pager_core *core)
@@ -299,8 +310,8 @@ void pager_fault_window(struct pager_core *core, uint64_t page, uint64_t thread)
 
 /* ---- command.c ---- */
 
-/* Waits until no request is under way for pages of the range. */
-void range_settle(struct pager_core *core, uint64_t page, uint64_t n);
+/* Waits until no request is under way for the page. */
+void page_settle(struct pager_core *core, uint64_t page);
 /* Goes on reading what the program said it will need. */
 void pager_needs_go_on(struct pager_core *core);
 

@@ -243,7 +243,7 @@ static struct pager_fill *fill_at(struct pager_prefetch *prefetch, uint64_t page
 
 static bool fill_may(const struct pager_core *core, uint64_t page)
 {
-	return page < core->pages &&
+	return page < core->pages && !page_is_held(core, page) &&
 	       (page_state(core, page) == PAGE_FRESH ||
 		(mutant("pager-zero-data", page) && page_state(core, page) == PAGE_REMOTE));
 }

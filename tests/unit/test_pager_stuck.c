@@ -125,7 +125,7 @@ static void test_faults_go_on(void **state)
 	pager_close(&p);
 }
 
-/* A thread that touches a page of the other donor while a range is pinned. */
+/* A thread that touches a page of the other donor while a command waits. */
 struct toucher {
 	struct pager_world *p;
 	uint64_t page, since_ns, took_ns;
@@ -163,6 +163,31 @@ static void test_faults_during_a_pin(void **state)
 	pager_close(&p);
 }
 
+/* A READ is under way for a page that is forgotten, or unmapped. */
+static void test_faults_during_a_command(void **state)
+{
+	(void)state;
+	for (unsigned unmap = 0; unmap < 2; unmap++) {
+		static struct pager_world p;
+		struct toucher toucher = {.p = &p};
+		uint64_t page;
+		pid_t donor;
+
+		p = (struct pager_world){.faults = toucher_faults, .faults_arg = &toucher};
+		donor = stuck_open(&p, 0);
+		toucher.page = remote_page_of(&p, 0);
+		page = remote_page_of(&p, 1);
+		stuck_kill(&p, donor);
+		pager_core_fault(p.core, page, 1, false);
+		toucher.since_ns = gn_now_ns();
+		assert_int_equal(unmap ? pager_core_unmap(p.core, page, 1) :
+					 pager_core_advise(p.core, page, 1, GN_PAGER_DONT_NEED),
+				 0);
+		assert_true(toucher.took_ns && toucher.took_ns < SOON_US * UINT64_C(1000));
+		pager_close(&p);
+	}
+}
+
 /* A page that is lost while its bytes are being forgotten is zeros, as any other. */
 static void test_forgotten_while_it_is_lost(void **state)
 {
@@ -188,6 +213,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_faults_go_on),
 		cmocka_unit_test(test_faults_during_a_pin),
+		cmocka_unit_test(test_faults_during_a_command),
 		cmocka_unit_test(test_forgotten_while_it_is_lost),
 	};
 
