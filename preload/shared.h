@@ -64,7 +64,7 @@ struct preload_shared {
 	_Atomic uint64_t granted, wanted; /* bytes, while it starts */
 	_Atomic bool orphans;		  /* it waits for memory of programs that have ended */
 	char why[PRELOAD_WHY];
-	/* The program executes another one, which has no pager unless its library says otherwise. */
+	/* The program executes another one, whose library, if it has one, clears this. */
 	_Atomic bool executed;
 	char executed_path[PRELOAD_PATH]; /* as much of it as fits */
 	/* The statistics: odd while they are being written. */

@@ -155,10 +155,7 @@ static bool writes_are_stuck(const struct pager_core *core)
 	return true;
 }
 
-/*
- * A batch for a chunk, or NULL: not now. Those of a donor that is not connected would be missing for
- * the others'.
- */
+/* NULL: not now. A donor that is not connected would keep the batch from the others. */
 static struct pager_batch *batch_for(struct pager_core *core, uint64_t page)
 {
 	struct pager_batch *batch = core->free_batches;
