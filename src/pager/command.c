@@ -401,18 +401,18 @@ void pager_needs_go_on(struct pager_core *core)
 {
 	while (core->n_needs) {
 		struct pager_need *need = &core->needs[0];
+		const uint64_t n = min_u64(need->end - need->page, BRING_MAX);
 		uint64_t next;
+		bool all;
 
-		pager_bring(core, need->page, 1,
-			    (unsigned)min_u64(need->end - need->page, BRING_MAX), core->low / 2,
-			    &next);
+		pager_bring(core, need->page, 1, (unsigned)n, core->low / 2, &next);
 		pager_read_submit(core);
+		all = next - need->page == n;
 		need->page = next;
-		if (next < need->end && page_state(core, next) == PAGE_REMOTE)
-			return; /* frames or buffers are missing: goes on later */
-		if (next < need->end && page_state(core, next) != PAGE_NONE &&
-		    page_state(core, next) != PAGE_CACHED)
+		if (all && next < need->end)
 			continue;
+		if (!all && page_state(core, next) == PAGE_REMOTE)
+			return; /* frames or buffers are missing: goes on later */
 		memmove(core->needs, core->needs + 1, --core->n_needs * sizeof(*core->needs));
 	}
 }

@@ -302,6 +302,31 @@ static void test_will_need(void **state)
 	pager_close(&p);
 }
 
+/* The first pages are local already, as many as are looked at by one step. */
+static void test_will_need_behind_local_pages(void **state)
+{
+	static struct pager_world p;
+	const uint64_t until_ns = gn_deadline_us(LONG_US);
+	uint64_t page;
+
+	(void)state;
+	pager_open(&p, PAGES - 600, 0);
+	pager_fill_volume(&p);
+	for (page = 0; page < 512; page++)
+		pager_check(&p, page);
+	while (pager_core_work(p.core) || pager_core_busy(p.core))
+		assert_true(gn_now_ns() < until_ns);
+	assert_int_equal(p.m.pte[512] & PTE_FILE, 0);
+	assert_int_equal(pager_core_advise(p.core, 0, 560, GN_PAGER_WILL_NEED), 0);
+	while (pager_core_busy(p.core)) { /* otherwise the handler sleeps */
+		assert_true(gn_now_ns() < until_ns);
+		pager_core_wait(p.core, gn_deadline_us(50));
+	}
+	for (; page < 560; page++)
+		assert_int_equal(model_touch(&p.m, page, false), TOUCH_DONE);
+	pager_close(&p);
+}
+
 static void test_cold(void **state)
 {
 	static struct pager_world p;
@@ -510,6 +535,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_no_trend),
 		cmocka_unit_test(test_fresh_in_batches),
 		cmocka_unit_test(test_will_need),
+		cmocka_unit_test(test_will_need_behind_local_pages),
 		cmocka_unit_test(test_cold),
 		cmocka_unit_test(test_pin),
 		cmocka_unit_test(test_faults_during_a_pin),
