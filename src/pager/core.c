@@ -44,12 +44,18 @@ static void log_lost(struct pager_core *core, uint64_t page, const char *why, in
 	core->lost_unlogged = 0;
 }
 
+static void page_poison(struct pager_core *core, uint64_t page)
+{
+	if (core->ops->poison(core->arg, page))
+		core->ops->wake(core->arg, page, 1); /* it faults again */
+}
+
 void pager_lose(struct pager_core *core, uint64_t page, const char *why, int rc)
 {
 	log_lost(core, page, why, rc);
 	core->state[page] = (uint8_t)((core->state[page] & PAGE_PINNED) | PAGE_LOST);
 	counter_add(&core->stats.lost, 1);
-	core->ops->poison(core->arg, page);
+	page_poison(core, page);
 }
 
 /* ---- requests ---- */
@@ -264,6 +270,20 @@ static void page_will_be_written(struct pager_core *core, uint64_t page)
 		core->state[page] |= PAGE_DIRTY;
 }
 
+/* A local page that the kernel does not map, for want of memory. */
+static void page_give_up(struct pager_core *core, uint64_t page, int rc)
+{
+	page_settle(core, page);
+	if (core->ops->unmap(core->arg, page, 1) || core->ops->punch(core->arg, page, 1)) {
+		core->ops->wake(core->arg, page, 1); /* it faults again */
+		return;
+	}
+	gauge_add(&core->stats.resident, -1);
+	if (page_state(core, page) == PAGE_CACHED)
+		gauge_add(&core->stats.cached, -1);
+	pager_lose(core, page, CANNOT_MAP, rc);
+}
+
 static void fault_cached(struct pager_core *core, uint64_t page, uint64_t thread)
 {
 	int rc = 0;
@@ -273,17 +293,18 @@ static void fault_cached(struct pager_core *core, uint64_t page, uint64_t thread
 		page_will_be_written(core, page);
 		rc = pager_map_cached(core, page, 1);
 	}
-	if (unlikely(rc)) {
-		page_settle(core, page);
-		if (core->ops->punch(core->arg, page, 1)) {
-			core->ops->wake(core->arg, page, 1); /* it faults again */
-			return;
-		}
-		gauge_add(&core->stats.resident, -1);
-		gauge_add(&core->stats.cached, -1);
-		pager_lose(core, page, CANNOT_MAP, rc);
-	}
+	if (unlikely(rc))
+		page_give_up(core, page, rc);
 	fault_ended(core);
+}
+
+/* Another fault has mapped it, or the program has unmapped it by itself. */
+static void fault_mapped(struct pager_core *core, uint64_t page)
+{
+	const int rc = core->ops->remap(core->arg, page);
+
+	if (unlikely(rc))
+		page_give_up(core, page, rc);
 }
 
 static bool fault_remote(struct pager_core *core, uint64_t page, uint64_t thread)
@@ -332,10 +353,10 @@ bool pager_fault_start(struct pager_core *core, uint64_t page, uint64_t thread)
 		fault_cached(core, page, thread);
 		break;
 	case PAGE_MAPPED:
-		core->ops->remap(core->arg, page);
+		fault_mapped(core, page);
 		break;
 	case PAGE_LOST: /* again: the program can take the poison away, by MADV_DONTNEED */
-		core->ops->poison(core->arg, page);
+		page_poison(core, page);
 		break;
 	default: /* unmapped meanwhile */
 		core->ops->wake(core->arg, page, 1);

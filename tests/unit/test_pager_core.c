@@ -502,6 +502,54 @@ static void test_stalls_are_logged(void **state)
 	gn_log_to(NULL, NULL);
 }
 
+static uint64_t woken;
+
+static void count_wakes(struct pager_model *m, uint64_t page, uint64_t n)
+{
+	(void)m;
+	(void)page;
+	woken += n;
+}
+
+/* The kernel has no memory for a page table. A thread that waits is woken all the same. */
+static void test_refusals_wake(void **state)
+{
+	static struct pager_world p;
+	uint64_t first;
+
+	(void)state;
+	pager_open(&p, LOCAL, 0);
+	p.m.wake = count_wakes;
+	first = pager_map(&p, PAGES);
+	for (uint64_t i = 0; i < 3; i++)
+		pager_write(&p, first + i, 1);
+	/* A page that the program has unmapped by itself. */
+	model_forget(&p.m, first + 1);
+	p.m.no_remap = true;
+	woken = 0;
+	pager_core_fault(p.core, first + 1, 1, false);
+	assert_true(woken > 0);
+	assert_int_equal(pager_touch(&p, first + 1, false), TOUCH_SIGBUS);
+	assert_int_equal(pager_stats(&p).lost, 1);
+	assert_int_equal(pager_stats(&p).resident, p.m.in_file);
+	/* It cannot be poisoned either: the thread faults again. */
+	model_forget(&p.m, first + 2);
+	p.m.no_poison = true;
+	for (unsigned i = 0; i < 3; i++) {
+		woken = 0;
+		pager_core_fault(p.core, first + 2, 1, false);
+		assert_true(woken > 0);
+	}
+	p.m.no_remap = p.m.no_poison = false;
+	assert_int_equal(pager_touch(&p, first + 2, false), TOUCH_SIGBUS);
+	assert_int_equal(pager_core_advise(p.core, first, 3, GN_PAGER_DONT_NEED), 0);
+	for (uint64_t i = 0; i < 3; i++) {
+		p.version[first + i] = 0;
+		pager_check(&p, first + i);
+	}
+	pager_close(&p);
+}
+
 /* The donor has less than the volume: what was not promised raises SIGBUS, the rest stays. */
 static void test_out_of_remote_memory(void **state)
 {
@@ -541,6 +589,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_faults_during_a_pin),
 		cmocka_unit_test(test_lost_pages),
 		cmocka_unit_test(test_stalls_are_logged),
+		cmocka_unit_test(test_refusals_wake),
 		cmocka_unit_test(test_out_of_remote_memory),
 	};
 
