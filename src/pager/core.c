@@ -454,9 +454,11 @@ bool pager_core_work(struct pager_core *core)
 static void log_stalls(struct pager_core *core)
 {
 	const uint64_t now_ns = gn_now_ns(), since_ns = now_ns - STALL_NS;
+	const uint64_t waited_ns = core->waited_ns;
 	const struct pager_waiter *w = &core->waiters[core->waiters_head];
 	const struct pager_read *oldest = NULL;
 
+	core->waited_ns = now_ns;
 	if (likely(now_ns < core->stall_ns))
 		return;
 	core->stall_ns = now_ns + STALL_NS;
@@ -467,6 +469,10 @@ static void log_stalls(struct pager_core *core)
 		    (!oldest || read->start_ns < oldest->start_ns))
 			oldest = read;
 	}
+	/* Not the volume's fault: a busy or a stopped machine. */
+	if (oldest && oldest->start_ns < waited_ns && waited_ns < since_ns)
+		gn_log(GN_LOG_WARN, "pager: the handler did not run for %llu ms",
+		       (unsigned long long)(now_ns - waited_ns) / 1000000);
 	if (oldest)
 		gn_log(GN_LOG_WARN, "pager: the READ of page %llu takes %llu ms so far",
 		       (unsigned long long)oldest->page,

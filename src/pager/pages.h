@@ -214,7 +214,8 @@ struct pager_core {
 	 */
 	uint64_t held, n_held, held_ns;
 
-	uint64_t stall_ns; /* when to look again for faults that wait for long */
+	/* When the handler waited last; when to look again for faults that wait for long. */
+	uint64_t waited_ns, stall_ns;
 	uint64_t lost_log_ns, lost_unlogged; /* when to log again; pages since the last line */
 
 	struct pager_ranges ranges;

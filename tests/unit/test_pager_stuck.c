@@ -208,6 +208,44 @@ static void test_forgotten_while_it_is_lost(void **state)
 	pager_close(&p);
 }
 
+struct lines {
+	unsigned reads, not_run;
+};
+
+static void count_line(void *arg, enum gn_log_level level, const char *line)
+{
+	struct lines *lines = arg;
+
+	(void)level;
+	lines->reads += strstr(line, "pager: the READ of page ") != NULL;
+	lines->not_run += strstr(line, "pager: the handler did not run for ") != NULL;
+}
+
+/* The log tells a volume that does not answer from a handler that was not scheduled. */
+static void test_a_handler_that_does_not_run(void **state)
+{
+	static struct pager_world p;
+	struct lines lines = {0};
+	pid_t donor;
+
+	(void)state;
+	gn_log_to(count_line, &lines); /* before there are other threads */
+	p = (struct pager_world){.faults = NULL};
+	donor = stuck_open(&p, 0);
+	stuck_kill(&p, donor);
+	pager_core_fault(p.core, remote_page_of(&p, 1), 1, false);
+	while (lines.reads < 1)
+		pager_core_wait(p.core, gn_deadline_us(50));
+	lines = (struct lines){0};
+	usleep(1200000);
+	pager_core_wait(p.core, gn_deadline_us(50));
+	assert_int_equal(lines.reads, 1);
+	assert_int_equal(lines.not_run, 1);
+	stuck_end(&p);
+	pager_close(&p);
+	gn_log_to(NULL, NULL);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -215,6 +253,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_faults_during_a_pin),
 		cmocka_unit_test(test_faults_during_a_command),
 		cmocka_unit_test(test_forgotten_while_it_is_lost),
+		cmocka_unit_test(test_a_handler_that_does_not_run),
 	};
 
 	return argc > 1 ? donor_process_main(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
