@@ -405,6 +405,9 @@ void pager_needs_go_on(struct pager_core *core)
 		uint64_t next;
 		bool all;
 
+		if (page_state(core, need->page) == PAGE_REMOTE &&
+		    !pager_may_read_ahead(core, need->page))
+			return;
 		pager_bring(core, need->page, 1, (unsigned)n, core->low / 2, &next);
 		pager_read_submit(core);
 		all = next - need->page == n;

@@ -297,8 +297,14 @@ void pager_prefetch_init(struct pager_core *core);
 /* Pages of zeros around a FRESH page; 0 or -errno. */
 int pager_zero_fill(struct pager_core *core, uint64_t page);
 /*
+ * Whether the donors of a page are connected. A READ that nobody waits for would have its buffer
+ * until they are again, or are given up.
+ */
+bool pager_may_read_ahead(const struct pager_core *core, uint64_t page);
+/*
  * Maps CACHED pages, and prepares READs of REMOTE ones: n pages from page on, delta apart, as long
- * as there are buffers, and more than spare free frames. *end: where it stopped. Returns how many
+ * as there are buffers, and more than spare free frames. The first one may be one that a thread
+ * waits for, the others are read ahead. *end: where it stopped. Returns how many
  * are read.
  */
 unsigned pager_bring(struct pager_core *core, uint64_t page, int64_t delta, unsigned n,

@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 
 #include "../pager_model.h"
@@ -151,32 +152,33 @@ static inline uint64_t pager_fill_volume(struct pager_world *p)
  * A donor in a process of its own: this program again. A donor of this process that ends may still
  * say that its sessions are gone; a process that is killed says nothing.
  */
-static inline int donor_process_main(const char *addr)
+static inline int donor_process_main(char *const *argv)
 {
 	const struct gn_donor_server_opts opts = {.size = sizeof(opts),
 						  .slab = VOL_SLAB,
-						  .memory = (uint64_t)PAGES_SLABS * VOL_SLAB,
+						  .memory = strtoull(argv[2], NULL, 10) * VOL_SLAB,
 						  .reserve = 1};
 	struct gn_donor_server *server;
 	struct gn_fabric *fabric;
 
 	if (gn_fabric_open("shm", &fabric) ||
-	    gn_donor_server_create(fabric, addr, &opts, &server) || gn_donor_server_start(server) ||
-	    write(STDOUT_FILENO, "", 1) != 1)
+	    gn_donor_server_create(fabric, argv[1], &opts, &server) ||
+	    gn_donor_server_start(server) || write(STDOUT_FILENO, "", 1) != 1)
 		return 1;
 	for (;;)
 		pause();
 }
 
-static inline pid_t donor_process_start(const char *addr)
+static inline pid_t donor_process_start(const char *addr, unsigned slabs)
 {
-	char name[] = "donor", at[64], ready;
-	char *argv[] = {name, at, NULL};
+	char name[] = "donor", at[64], memory[16], ready;
+	char *argv[] = {name, at, memory, NULL};
 	posix_spawn_file_actions_t actions;
 	int out[2];
 	pid_t pid;
 
 	snprintf(at, sizeof(at), "%s", addr);
+	snprintf(memory, sizeof(memory), "%u", slabs);
 	assert_int_equal(pipe(out), 0);
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);

@@ -478,7 +478,7 @@ static void test_stalls_are_logged(void **state)
 	gn_log_to(stall_logged, &logged); /* before there are other threads */
 	world_open(&p.w, 1, PAGES_SLABS);
 	donor_kill(&p.w, 0);
-	donor = donor_process_start(p.w.addrs[0]);
+	donor = donor_process_start(p.w.addrs[0], PAGES_SLABS);
 	pager_open_core(&p, LOCAL, 0, PAGES_SLABS, 0);
 	pager_fill_volume(&p);
 	while (pager_core_work(p.core) || pager_core_busy(p.core))
@@ -593,5 +593,5 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_out_of_remote_memory),
 	};
 
-	return argc > 1 ? donor_process_main(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+	return argc > 2 ? donor_process_main(argv) : cmocka_run_group_tests(tests, NULL, NULL);
 }

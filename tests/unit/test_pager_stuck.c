@@ -10,16 +10,44 @@
 #define SOON_US	    4000000u /* much less than lost_us, and enough for a busy machine */
 #define EXTENT	    (VOL_SLAB / GN_PAGER_PAGE)
 
-/* The second donor is a process. All pages are written, and none is local any more. */
+static uint64_t pages_of(const struct pager_world *p, unsigned donor)
+{
+	uint64_t n = 0;
+
+	for (uint32_t e = 0; e < PAGES_SLABS; e++)
+		n += donor_read(&p->w, e) == donor ? EXTENT : 0;
+	return n;
+}
+
+/* The i-th page of a donor, in the order of addresses. */
+static uint64_t page_of(const struct pager_world *p, unsigned donor, uint64_t i)
+{
+	for (uint32_t e = 0;; e++) {
+		assert_true(e < PAGES_SLABS);
+		if (donor_read(&p->w, e) != donor)
+			continue;
+		if (i < EXTENT)
+			return (uint64_t)e * EXTENT + i;
+		i -= EXTENT;
+	}
+}
+
+/*
+ * The second donor is a process. All pages are written, half of them with each donor, and most of
+ * those that are local are the first one's.
+ */
 static pid_t stuck_open(struct pager_world *p, uint32_t lost_us)
 {
 	pid_t donor;
 
-	world_open(&p->w, 2, PAGES_SLABS);
+	world_open(&p->w, 2, PAGES_SLABS / 2);
 	donor_kill(&p->w, 1);
-	donor = donor_process_start(p->w.addrs[1]);
+	donor = donor_process_start(p->w.addrs[1], PAGES_SLABS / 2);
 	pager_open_core(p, STUCK_LOCAL, 0, PAGES_SLABS, lost_us);
 	pager_fill_volume(p);
+	assert_int_equal(pages_of(p, 0), pages_of(p, 1));
+	for (uint64_t i = 0; i < pages_of(p, 0); i++)
+		pager_check(p, page_of(p, 0, i));
 	return donor;
 }
 
@@ -41,28 +69,6 @@ static void stuck_end(struct pager_world *p)
 	donor_start(&p->w, 1);
 	while (pager_core_work(p->core) || pager_core_busy(p->core))
 		pager_core_wait(p->core, gn_deadline_us(50));
-}
-
-static uint64_t pages_of(const struct pager_world *p, unsigned donor)
-{
-	uint64_t n = 0;
-
-	for (uint32_t e = 0; e < PAGES_SLABS; e++)
-		n += donor_read(&p->w, e) == donor ? EXTENT : 0;
-	return n;
-}
-
-/* The i-th page of a donor, in the order of addresses. */
-static uint64_t page_of(const struct pager_world *p, unsigned donor, uint64_t i)
-{
-	for (uint32_t e = 0;; e++) {
-		assert_true(e < PAGES_SLABS);
-		if (donor_read(&p->w, e) != donor)
-			continue;
-		if (i < EXTENT)
-			return (uint64_t)e * EXTENT + i;
-		i -= EXTENT;
-	}
 }
 
 /* A page of a donor that is not local. */
@@ -188,6 +194,33 @@ static void test_faults_during_a_command(void **state)
 	}
 }
 
+/* Pages that the program will need, one by one, are more than there are buffers for READs. */
+static void test_no_reads_ahead(void **state)
+{
+	static struct pager_world p;
+	uint64_t first, healthy, n = 0;
+	pid_t donor;
+
+	(void)state;
+	p = (struct pager_world){.faults = NULL};
+	donor = stuck_open(&p, 0);
+	first = remote_page_of(&p, 1) / EXTENT * EXTENT;
+	for (uint64_t i = 0; i < EXTENT; i += 2)
+		pager_check(&p, first + i);
+	for (uint64_t i = 0; i < EXTENT; i++)
+		n += !(p.m.pte[first + i] & PTE_FILE);
+	assert_true(n > 72); /* buffers */
+	healthy = remote_page_of(&p, 0);
+	stuck_kill(&p, donor);
+	assert_int_equal(pager_core_advise(p.core, first, EXTENT, GN_PAGER_WILL_NEED), 0);
+	for (unsigned i = 0; i < 1000; i++)
+		pager_core_wait(p.core, gn_deadline_us(50));
+	touch_soon(&p, healthy, false);
+	/* They are read when the donor is back, or are lost. */
+	stuck_end(&p);
+	pager_close(&p);
+}
+
 /* A page that is lost while its bytes are being forgotten is zeros, as any other. */
 static void test_forgotten_while_it_is_lost(void **state)
 {
@@ -252,9 +285,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_faults_go_on),
 		cmocka_unit_test(test_faults_during_a_pin),
 		cmocka_unit_test(test_faults_during_a_command),
+		cmocka_unit_test(test_no_reads_ahead),
 		cmocka_unit_test(test_forgotten_while_it_is_lost),
 		cmocka_unit_test(test_a_handler_that_does_not_run),
 	};
 
-	return argc > 1 ? donor_process_main(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+	return argc > 2 ? donor_process_main(argv) : cmocka_run_group_tests(tests, NULL, NULL);
 }
