@@ -90,6 +90,7 @@ struct run {
 	struct gn_pager_stats lined;
 	unsigned told; /* bits of preload_shared.denied that were said */
 	bool told_wait, told_exec, terminal, line_open;
+	bool executed;	  /* preload_shared.executed at the last look */
 	uint32_t version; /* of the last sample, and when it was seen first */
 	uint64_t version_ns;
 };
@@ -220,6 +221,27 @@ static void run_tell_wait(struct run *run)
 			"gannet: waiting until the donors have granted %.1f MiB: %.1f MiB so far\n",
 			(double)s->wanted / MIB, (double)s->granted / MIB);
 	run->told_wait = true;
+}
+
+/*
+ * The program has executed another one whose library has not begun: there is none. At an end it has
+ * had the time for that, otherwise it has if this was so at the last look, too.
+ */
+static void run_tell_executed(struct run *run, bool ended)
+{
+	const bool before = run->executed;
+	char path[PRELOAD_PATH];
+
+	run->executed = atomic_load_explicit(&run->shared->executed, memory_order_acquire);
+	if (!run->executed || run->told_exec || !(before || ended))
+		return;
+	memcpy(path, run->shared->executed_path, sizeof(path));
+	path[sizeof(path) - 1] = '\0';
+	run_end_line(run);
+	fprintf(stderr, "gannet: %s has executed %s, which has no pager%s\n", run->command, path,
+		run->request->children ? ": it did not load " PRELOAD_LIBRARY :
+					 ": run that program itself, or use --children");
+	run->told_exec = true;
 }
 
 /* A program that executes another one, or that is stopped, writes no samples. */
@@ -412,6 +434,7 @@ static int run_watch(struct run *run, int signal_fd)
 			run_take_signal(run, &info);
 		run_tell_wait(run);
 		run_tell_denied(run);
+		run_tell_executed(run, false);
 		run_tell_exec(run);
 		run_show_progress(run);
 		run_release(run);
@@ -425,6 +448,7 @@ static int run_end(struct run *run, int status, FILE *json)
 	const uint32_t state = atomic_load_explicit(&run->shared->state, memory_order_acquire);
 
 	run_tell_denied(run);
+	run_tell_executed(run, true);
 	run_end_line(run);
 	run_release(run);
 	if (json)

@@ -204,6 +204,11 @@ static void *paged_remap(char *addr, size_t bytes, size_t new_bytes, int flags)
 		errno = ENOMEM;
 		return MAP_FAILED;
 	}
+	/* It is copied: all of it is needed soon, and must be mapped. */
+	if (paged_advise(addr, bytes, GN_PAGER_WILL_NEED)) {
+		errno = EFAULT;
+		return MAP_FAILED;
+	}
 	ptr = paged_map(new_bytes, GN_PAGER_PAGE);
 	if (!ptr)
 		return mapping_full();
@@ -262,14 +267,37 @@ static int paged_madvise(void *from, size_t part, int advice)
 	}
 }
 
+/* A part of the range is not mapped: the others are advised all the same, as by the kernel. */
+static int paged_madvise_pages(char *from, size_t part, int advice)
+{
+	bool any = false;
+
+	for (size_t at = 0; at < part; at += GN_PAGER_PAGE) {
+		const int rc = paged_madvise(from + at, GN_PAGER_PAGE, advice);
+
+		if (rc && rc != -EINVAL)
+			return rc;
+		any |= !rc;
+	}
+	return any ? -ENOMEM : -EINVAL;
+}
+
 int export_madvise(void *addr, size_t bytes, int advice)
 {
-	char *from;
+	char *from, *end = (char *)addr + bytes;
 	size_t part;
+	int rc;
 
 	if ((uintptr_t)addr % GN_PAGER_PAGE || !bytes || !paged_part(addr, bytes, &from, &part))
 		return plain_madvise(addr, bytes, advice);
-	return to_errno(paged_madvise(from, part, advice));
+	if (from > (char *)addr && plain_madvise(addr, (size_t)(from - (char *)addr), advice))
+		return -1;
+	rc = paged_madvise(from, part, advice);
+	if (rc == -EINVAL)
+		rc = paged_madvise_pages(from, part, advice);
+	if (!rc && end > from + part)
+		return plain_madvise(from + part, (size_t)(end - (from + part)), advice);
+	return to_errno(rc);
 }
 
 /* ---- mlock ---- */

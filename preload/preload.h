@@ -43,6 +43,11 @@ extern struct preload_shared *preload_shared;
 
 /* Notes that a call was denied; the command, or a thread of the island, says it. */
 void preload_deny(enum preload_denied what);
+/*
+ * The process is about to execute another program: for the command, which says so. NULL: it could
+ * not. Also for signal handlers and children of vfork(), which are other processes.
+ */
+void preload_execute(const char *path);
 
 /* ---- env.c ---- */
 

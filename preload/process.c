@@ -25,6 +25,9 @@ static struct {
 	pid_t (*fork)(void), (*_Fork)(void);
 	int (*daemon)(int, int);
 	int (*forkpty)(int *, char *, const struct termios *, const struct winsize *);
+	int (*execve)(const char *, char *const *, char *const *);
+	int (*execvpe)(const char *, char *const *, char *const *);
+	int (*fexecve)(int, char *const *, char *const *);
 } next;
 
 static void next_find(void)
@@ -35,6 +38,9 @@ static void next_find(void)
 	next._Fork = (__typeof__(next._Fork))dlsym(RTLD_NEXT, "_Fork");
 	next.daemon = (__typeof__(next.daemon))dlsym(RTLD_NEXT, "daemon");
 	next.forkpty = (__typeof__(next.forkpty))dlsym(RTLD_NEXT, "forkpty");
+	next.execve = (__typeof__(next.execve))dlsym(RTLD_NEXT, "execve");
+	next.execvpe = (__typeof__(next.execvpe))dlsym(RTLD_NEXT, "execvpe");
+	next.fexecve = (__typeof__(next.fexecve))dlsym(RTLD_NEXT, "fexecve");
 }
 
 /* Constructors of other libraries may come first: there is one thread then. */
@@ -148,4 +154,49 @@ PRELOAD_API int forkpty(int *out, char *name, const struct termios *modes,
 {
 	next_have();
 	return paged_ready() ? deny_fork() : next.forkpty(out, name, modes, size);
+}
+
+/* ---- other programs in this process: the command says which one has no pager ---- */
+
+static int execute_failed(void)
+{
+	const int error = errno;
+
+	preload_execute(NULL);
+	errno = error;
+	return -1;
+}
+
+PRELOAD_API int execve(const char *path, char *const *argv, char *const *env)
+{
+	next_have();
+	preload_execute(path);
+	next.execve(path, argv, env);
+	return execute_failed();
+}
+
+PRELOAD_API int execv(const char *path, char *const *argv)
+{
+	return execve(path, argv, environ);
+}
+
+PRELOAD_API int execvpe(const char *file, char *const *argv, char *const *env)
+{
+	next_have();
+	preload_execute(file);
+	next.execvpe(file, argv, env);
+	return execute_failed();
+}
+
+PRELOAD_API int execvp(const char *file, char *const *argv)
+{
+	return execvpe(file, argv, environ);
+}
+
+PRELOAD_API int fexecve(int fd, char *const *argv, char *const *env)
+{
+	next_have();
+	preload_execute(argv[0] ? argv[0] : "a program");
+	next.fexecve(fd, argv, env);
+	return execute_failed();
 }

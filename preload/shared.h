@@ -22,6 +22,7 @@
 #define PRELOAD_WHY	  512u
 #define PRELOAD_SAMPLE_MS 100u /* between two samples of the statistics */
 #define PRELOAD_SLOTS	  64u  /* programs at a time whose memory the command returns */
+#define PRELOAD_PATH	  256u
 
 enum preload_state {
 	PRELOAD_ABSENT, /* the library was not loaded */
@@ -63,6 +64,9 @@ struct preload_shared {
 	_Atomic uint64_t granted, wanted; /* bytes, while it starts */
 	_Atomic bool orphans;		  /* it waits for memory of programs that have ended */
 	char why[PRELOAD_WHY];
+	/* The program executes another one, whose library, if it has one, clears this. */
+	_Atomic bool executed;
+	char executed_path[PRELOAD_PATH]; /* as much of it as fits */
 	/* The statistics: odd while they are being written. */
 	_Atomic uint32_t version;
 	struct preload_sample sample;

@@ -14,10 +14,25 @@
 /* A process that `gannet pager run` did not start itself has no command to share it with. */
 static struct preload_shared own;
 struct preload_shared *preload_shared = &own;
+static pid_t self;
 
 void preload_deny(enum preload_denied what)
 {
 	atomic_fetch_or_explicit(&preload_shared->denied, 1u << what, memory_order_relaxed);
+}
+
+void preload_execute(const char *path)
+{
+	struct preload_shared *s = preload_shared;
+	size_t len = 0;
+
+	if (s == &own || getpid() != self)
+		return;
+	for (; path && path[len] && len < PRELOAD_PATH - 1; len++)
+		s->executed_path[len] = path[len];
+	s->executed_path[len] = '\0';
+	atomic_store_explicit(&s->executed, path != NULL,
+			      memory_order_release); /* run_executed() */
 }
 
 /* ---- the environment ---- */
@@ -121,6 +136,8 @@ static void shared_map(const char *path)
 	if (page == MAP_FAILED || page->size != sizeof(*page))
 		return;
 	preload_shared = page;
+	self = getpid();
+	atomic_store_explicit(&page->executed, false, memory_order_relaxed);
 	/* Who kills the command means the program. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != page->pid)

@@ -32,6 +32,7 @@ struct pager_model {
 	void (*wake)(struct pager_model *m, uint64_t page, uint64_t n);
 	bool (*refuse)(struct pager_model *m); /* whether a call fails; NULL: none does */
 	uint64_t refused;
+	bool no_remap, no_poison; /* these fail */
 	char failure[256];
 };
 
@@ -239,6 +240,8 @@ static inline int model_poison(void *arg, uint64_t page)
 
 	if (!model_call(m, MODEL_POISON, page, 1))
 		return -EINVAL;
+	if (m->no_poison)
+		return -ENOMEM;
 	m->pte[page] |= PTE_POISON;
 	model_wake(m, page, 1);
 	return 0;
@@ -261,6 +264,8 @@ static inline int model_remap(void *arg, uint64_t page)
 
 	if (!model_call(m, MODEL_WAKE, page, 1))
 		return -EINVAL;
+	if (m->no_remap)
+		return -ENOMEM;
 	if (!(m->pte[page] & PTE_FILE))
 		model_fail(m, "page %llu is mapped again, not in the file",
 			   (unsigned long long)page);

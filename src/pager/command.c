@@ -16,11 +16,59 @@ static bool range_is_mapped(const struct pager_core *core, uint64_t page, uint64
 	return true;
 }
 
-void range_settle(struct pager_core *core, uint64_t page, uint64_t n)
+static bool page_has_request(const struct pager_core *core, uint64_t page)
 {
-	for (uint64_t p = page; p < page + n; p++)
-		while (page_state(core, p) == PAGE_READING || core->state[p] & PAGE_WRITING)
-			gn_vol_wait(core->queue, NULL, 1, GN_FOREVER);
+	return page_state(core, page) == PAGE_READING || core->state[page] & PAGE_WRITING;
+}
+
+void page_settle(struct pager_core *core, uint64_t page)
+{
+	while (page_has_request(core, page))
+		gn_vol_wait(core->queue, NULL, 1, GN_FOREVER);
+}
+
+/*
+ * Commands that wait for requests of a range hold it: faults of other pages are answered meanwhile,
+ * since a request takes as long as a donor needs to be given up. Returns what was held before.
+ */
+static struct pager_range range_hold(struct pager_core *core, uint64_t page, uint64_t n)
+{
+	const struct pager_range before = {core->held, core->n_held};
+
+	if (!before.n)
+		core->held_ns = gn_now_ns();
+	core->held = page;
+	core->n_held = n;
+	return before;
+}
+
+static void range_let_go(struct pager_core *core, struct pager_range before)
+{
+	core->held = before.start;
+	core->n_held = before.n;
+}
+
+/* For a command that holds a range. */
+static void command_wait(struct pager_core *core)
+{
+	pager_pause(core);
+	pager_poll(core);
+	pager_serve(core);
+}
+
+/* Waits until no request is under way for pages of the range, which is held. */
+static void range_settle(struct pager_core *core, uint64_t page, uint64_t n)
+{
+	bool waited;
+
+	do { /* again: eviction and prefetch have gone on meanwhile */
+		waited = false;
+		for (uint64_t p = page; p < page + n; p++)
+			while (page_has_request(core, p)) {
+				command_wait(core);
+				waited = true;
+			}
+	} while (waited);
 }
 
 struct discard {
@@ -37,7 +85,10 @@ static void discard_done(struct gn_vol_req *req)
 	discard->ended = true;
 }
 
-/* The volume need not keep them, nor make copies of them when a donor is lost. */
+/*
+ * The volume need not keep them, nor make copies of them when a donor is lost. They are held: a
+ * WRITE that overlaps could be executed first.
+ */
 static void range_discard(struct pager_core *core, uint64_t page, uint64_t n)
 {
 	struct discard discard = {.req = {.op = GN_VOL_DISCARD,
@@ -48,8 +99,9 @@ static void range_discard(struct pager_core *core, uint64_t page, uint64_t n)
 				  .core = core};
 
 	pager_submit(core, &(struct gn_vol_req *){&discard.req}, 1);
+	pager_poll(core);
 	while (!discard.ended)
-		gn_vol_wait(core->queue, NULL, 1, GN_FOREVER);
+		command_wait(core);
 }
 
 struct tally {
@@ -92,7 +144,8 @@ static void range_sort(struct pager_core *core, uint64_t page, uint64_t n)
  * Forgets the bytes of pages: they are not in the file, not in the page table, and not on the
  * volume. Requests that were under way have ended.
  */
-static int range_forget(struct pager_core *core, uint64_t page, uint64_t n, enum page_state state)
+static int range_forget_held(struct pager_core *core, uint64_t page, uint64_t n,
+			     enum page_state state)
 {
 	struct tally t;
 	int rc = 0;
@@ -116,6 +169,15 @@ static int range_forget(struct pager_core *core, uint64_t page, uint64_t n, enum
 	range_sort(core, page, n);
 	if (t.stored && !rc)
 		range_discard(core, page, n);
+	return rc;
+}
+
+static int range_forget(struct pager_core *core, uint64_t page, uint64_t n, enum page_state state)
+{
+	const struct pager_range before = range_hold(core, page, n);
+	const int rc = range_forget_held(core, page, n, state);
+
+	range_let_go(core, before);
 	return rc;
 }
 
@@ -191,16 +253,34 @@ static int page_revive(struct pager_core *core, uint64_t page)
 	return range_forget(core, page, 1, PAGE_FRESH);
 }
 
+/* No page of the range is lost any more, nor can one be by a READ that is under way. */
+static int range_revive(struct pager_core *core, uint64_t page, uint64_t n)
+{
+	const struct pager_range before = range_hold(core, page, n);
+	bool revived;
+	int rc = 0;
+
+	do {
+		revived = false;
+		range_settle(core, page, n);
+		for (uint64_t p = page; p < page + n && !rc; p++)
+			if (page_state(core, p) == PAGE_LOST) {
+				rc = page_revive(core, p); /* which may answer faults */
+				revived = true;
+			}
+	} while (revived && !rc);
+	range_let_go(core, before);
+	return rc;
+}
+
 static int range_dont_need(struct pager_core *core, uint64_t page, uint64_t n)
 {
-	int rc = 0;
+	int rc;
 
 	for (uint64_t p = page; p < page + n; p++)
 		if (core->state[p] & PAGE_PINNED)
 			return gn_fail(-EINVAL, "gn_pager_advise(): pinned memory is needed");
-	for (uint64_t p = page; p < page + n && !rc; p++)
-		if (page_state(core, p) == PAGE_LOST)
-			rc = page_revive(core, p);
+	rc = range_revive(core, page, n);
 	return rc ? rc : range_forget(core, page, n, PAGE_FRESH);
 }
 
@@ -321,18 +401,21 @@ void pager_needs_go_on(struct pager_core *core)
 {
 	while (core->n_needs) {
 		struct pager_need *need = &core->needs[0];
+		const uint64_t n = min_u64(need->end - need->page, BRING_MAX);
 		uint64_t next;
+		bool all;
 
-		pager_bring(core, need->page, 1,
-			    (unsigned)min_u64(need->end - need->page, BRING_MAX), core->low / 2,
-			    &next);
+		if (page_state(core, need->page) == PAGE_REMOTE &&
+		    !pager_may_read_ahead(core, need->page))
+			return;
+		pager_bring(core, need->page, 1, (unsigned)n, core->low / 2, &next);
 		pager_read_submit(core);
+		all = next - need->page == n;
 		need->page = next;
-		if (next < need->end && page_state(core, next) == PAGE_REMOTE)
-			return; /* frames or buffers are missing: goes on later */
-		if (next < need->end && page_state(core, next) != PAGE_NONE &&
-		    page_state(core, next) != PAGE_CACHED)
+		if (all && next < need->end)
 			continue;
+		if (!all && page_state(core, next) == PAGE_REMOTE)
+			return; /* frames or buffers are missing: goes on later */
 		memmove(core->needs, core->needs + 1, --core->n_needs * sizeof(*core->needs));
 	}
 }

@@ -44,12 +44,18 @@ static void log_lost(struct pager_core *core, uint64_t page, const char *why, in
 	core->lost_unlogged = 0;
 }
 
+static void page_poison(struct pager_core *core, uint64_t page)
+{
+	if (core->ops->poison(core->arg, page))
+		core->ops->wake(core->arg, page, 1); /* it faults again */
+}
+
 void pager_lose(struct pager_core *core, uint64_t page, const char *why, int rc)
 {
 	log_lost(core, page, why, rc);
 	core->state[page] = (uint8_t)((core->state[page] & PAGE_PINNED) | PAGE_LOST);
 	counter_add(&core->stats.lost, 1);
-	core->ops->poison(core->arg, page);
+	page_poison(core, page);
 }
 
 /* ---- requests ---- */
@@ -264,6 +270,20 @@ static void page_will_be_written(struct pager_core *core, uint64_t page)
 		core->state[page] |= PAGE_DIRTY;
 }
 
+/* A local page that the kernel does not map, for want of memory. */
+static void page_give_up(struct pager_core *core, uint64_t page, int rc)
+{
+	page_settle(core, page);
+	if (core->ops->unmap(core->arg, page, 1) || core->ops->punch(core->arg, page, 1)) {
+		core->ops->wake(core->arg, page, 1); /* it faults again */
+		return;
+	}
+	gauge_add(&core->stats.resident, -1);
+	if (page_state(core, page) == PAGE_CACHED)
+		gauge_add(&core->stats.cached, -1);
+	pager_lose(core, page, CANNOT_MAP, rc);
+}
+
 static void fault_cached(struct pager_core *core, uint64_t page, uint64_t thread)
 {
 	int rc = 0;
@@ -273,17 +293,18 @@ static void fault_cached(struct pager_core *core, uint64_t page, uint64_t thread
 		page_will_be_written(core, page);
 		rc = pager_map_cached(core, page, 1);
 	}
-	if (unlikely(rc)) {
-		range_settle(core, page, 1);
-		if (core->ops->punch(core->arg, page, 1)) {
-			core->ops->wake(core->arg, page, 1); /* it faults again */
-			return;
-		}
-		gauge_add(&core->stats.resident, -1);
-		gauge_add(&core->stats.cached, -1);
-		pager_lose(core, page, CANNOT_MAP, rc);
-	}
+	if (unlikely(rc))
+		page_give_up(core, page, rc);
 	fault_ended(core);
+}
+
+/* Another fault has mapped it, or the program has unmapped it by itself. */
+static void fault_mapped(struct pager_core *core, uint64_t page)
+{
+	const int rc = core->ops->remap(core->arg, page);
+
+	if (unlikely(rc))
+		page_give_up(core, page, rc);
 }
 
 static bool fault_remote(struct pager_core *core, uint64_t page, uint64_t thread)
@@ -312,6 +333,10 @@ bool pager_fault_start(struct pager_core *core, uint64_t page, uint64_t thread)
 {
 	bool started = true;
 
+	if (unlikely(page_is_held(core, page) && page_state(core, page) != PAGE_READING)) {
+		core->ops->wake(core->arg, page, 1); /* it faults again */
+		return true;
+	}
 	switch (page_state(core, page)) {
 	case PAGE_FRESH:
 		if (!frames_free(core))
@@ -328,10 +353,10 @@ bool pager_fault_start(struct pager_core *core, uint64_t page, uint64_t thread)
 		fault_cached(core, page, thread);
 		break;
 	case PAGE_MAPPED:
-		core->ops->remap(core->arg, page);
+		fault_mapped(core, page);
 		break;
 	case PAGE_LOST: /* again: the program can take the poison away, by MADV_DONTNEED */
-		core->ops->poison(core->arg, page);
+		page_poison(core, page);
 		break;
 	default: /* unmapped meanwhile */
 		core->ops->wake(core->arg, page, 1);
@@ -429,9 +454,11 @@ bool pager_core_work(struct pager_core *core)
 static void log_stalls(struct pager_core *core)
 {
 	const uint64_t now_ns = gn_now_ns(), since_ns = now_ns - STALL_NS;
+	const uint64_t waited_ns = core->waited_ns;
 	const struct pager_waiter *w = &core->waiters[core->waiters_head];
 	const struct pager_read *oldest = NULL;
 
+	core->waited_ns = now_ns;
 	if (likely(now_ns < core->stall_ns))
 		return;
 	core->stall_ns = now_ns + STALL_NS;
@@ -442,10 +469,20 @@ static void log_stalls(struct pager_core *core)
 		    (!oldest || read->start_ns < oldest->start_ns))
 			oldest = read;
 	}
+	/* Not the volume's fault: a busy or a stopped machine. */
+	if (oldest && oldest->start_ns < waited_ns && waited_ns < since_ns)
+		gn_log(GN_LOG_WARN, "pager: the handler did not run for %llu ms",
+		       (unsigned long long)(now_ns - waited_ns) / 1000000);
 	if (oldest)
 		gn_log(GN_LOG_WARN, "pager: the READ of page %llu takes %llu ms so far",
 		       (unsigned long long)oldest->page,
 		       (unsigned long long)(now_ns - oldest->start_ns) / 1000000);
+	if (core->n_held && core->held_ns < since_ns)
+		gn_log(GN_LOG_WARN,
+		       "pager: a command waits for requests of %llu pages from page %llu on for "
+		       "%llu ms so far",
+		       (unsigned long long)core->n_held, (unsigned long long)core->held,
+		       (unsigned long long)(now_ns - core->held_ns) / 1000000);
 	if (core->n_waiters && w->start_ns < since_ns)
 		gn_log(GN_LOG_WARN,
 		       "pager: page %llu waits for a free local page for %llu ms so far: %u "
@@ -469,12 +506,14 @@ bool pager_core_wait(struct pager_core *core, uint64_t deadline_ns)
 	return pager_core_work(core);
 }
 
+/* Not until a request has ended: those of a donor that does not answer end when it is given up. */
 void pager_pause(struct pager_core *core)
 {
 	if (pager_evict(core))
 		return;
+	log_stalls(core);
 	if (core->requests)
-		gn_vol_wait(core->queue, NULL, POLL_MAX, GN_FOREVER);
+		gn_vol_wait(core->queue, NULL, POLL_MAX, gn_deadline_us(RETRY_US));
 	else
 		gn_sleep_us(RETRY_US);
 }
@@ -512,14 +551,15 @@ static void core_free(struct pager_core *core)
 static int core_alloc(struct pager_core *core)
 {
 	const size_t bytes =
-		(size_t)(READS_SINGLE + (READS_RUN + BATCHES) * PAGER_CHUNK) * PAGE_BYTES;
+		(size_t)(READS_SINGLE + (READS_RUN + BATCHES + BATCHES_MORE) * PAGER_CHUNK) *
+		PAGE_BYTES;
 
 	core->state = gn_alloc((size_t)core->n_chunks * PAGER_CHUNK, GN_CACHELINE);
 	core->chunks = gn_alloc(((size_t)core->n_chunks + CHUNK_LISTS) * sizeof(*core->chunks), 0);
 	core->waiters = gn_alloc(WAITERS * sizeof(*core->waiters), 0);
 	core->was_pinned = gn_alloc((core->local / 128 + 1) * sizeof(*core->was_pinned), 0);
 	core->reads = gn_alloc((READS_SINGLE + READS_RUN) * sizeof(*core->reads), GN_CACHELINE);
-	core->batches = gn_alloc(BATCHES * sizeof(*core->batches), GN_CACHELINE);
+	core->batches = gn_alloc((BATCHES + BATCHES_MORE) * sizeof(*core->batches), GN_CACHELINE);
 	core->buffers = gn_alloc(bytes, PAGE_BYTES);
 	if (!core->state || !core->chunks || !core->waiters || !core->was_pinned || !core->reads ||
 	    !core->batches || !core->buffers || ranges_init(&core->ranges, core->pages))

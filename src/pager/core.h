@@ -95,8 +95,8 @@ bool pager_core_busy(const struct pager_core *core);
 bool pager_core_wait(struct pager_core *core, uint64_t deadline_ns);
 
 /*
- * Commands. They may wait for requests of their range, as long as one of the volume takes; faults
- * of other threads wait, too. PIN, which may read much, answers them.
+ * Commands. They may wait for requests of their range, as long as one of the volume takes, and
+ * answer faults of other threads meanwhile.
  */
 /* A range of free pages becomes FRESH. -ENOMEM. */
 int pager_core_map(struct pager_core *core, uint64_t n, uint64_t *page);

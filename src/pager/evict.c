@@ -18,11 +18,14 @@
  * of use.
  */
 #include "pager/pages.h"
+#include "vol/claim.h"
 
 #define ROTATE_MAX	   4u /* chunks of one call that have nothing to free */
 #define SCANNED_MIN	   4u /* chunks that scans use now */
 #define SCAN_ACTIVE_ONE_IN 8u
 #define WRITE_RETRY_NS	   UINT64_C(1000000)
+#define WRITE_STUCK_NS	   UINT64_C(10000000)
+#define WAITED_MAX	   64u /* chunks that one call unmaps while threads wait for a frame */
 #define OUT_OF_MEMORY_NS   UINT64_C(2000000000) /* the volume grants memory in the background */
 
 /* ---- chunks ---- */
@@ -126,6 +129,44 @@ void chunk_sort(struct pager_core *core, uint32_t chunk)
 
 /* ---- write-back ---- */
 
+static struct pager_batch **batch_list(struct pager_core *core, const struct pager_batch *batch)
+{
+	return batch < core->batches + BATCHES ? &core->free_batches : &core->more_batches;
+}
+
+static void batch_free(struct pager_batch *batch)
+{
+	struct pager_batch **list = batch_list(batch->core, batch);
+
+	batch->next = *list;
+	*list = batch;
+}
+
+/* Has no batch ended for long? A donor does not answer, and is not given up yet. */
+static bool writes_are_stuck(const struct pager_core *core)
+{
+	const uint64_t since_ns = gn_now_ns() - WRITE_STUCK_NS;
+
+	if (core->free_batches)
+		return false;
+	for (unsigned i = 0; i < BATCHES; i++)
+		if (core->batches[i].start_ns > since_ns)
+			return false;
+	return true;
+}
+
+/* NULL: not now. A donor that is not connected would keep the batch from the others. */
+static struct pager_batch *batch_for(struct pager_core *core, uint64_t page)
+{
+	struct pager_batch *batch = core->free_batches;
+
+	if (unlikely(core->write_error) && gn_now_ns() < core->write_retry_ns)
+		return NULL;
+	if (unlikely(!batch) && writes_are_stuck(core))
+		batch = core->more_batches;
+	return batch && vol_can_write(core->vol, page * PAGE_BYTES) ? batch : NULL;
+}
+
 static void write_done(struct gn_vol_req *req)
 {
 	struct pager_write *write = req->user;
@@ -153,10 +194,8 @@ static void write_done(struct gn_vol_req *req)
 		core->write_error = 0;
 		counter_add(&core->stats.pages_out, write->n);
 	}
-	if (!--batch->pending) {
-		batch->next = core->free_batches;
-		core->free_batches = batch;
-	}
+	if (!--batch->pending)
+		batch_free(batch);
 }
 
 static bool page_is_zero(const uint8_t *bytes)
@@ -209,13 +248,13 @@ static bool chunk_write(struct pager_core *core, uint32_t chunk)
 	const uint64_t base = (uint64_t)chunk * PAGER_CHUNK;
 	uint64_t bits = chunk_bits(core, chunk, PAGE_STATE | PAGE_DIRTY | PAGE_WRITING,
 				   PAGE_CACHED | PAGE_DIRTY);
-	struct pager_batch *batch = core->free_batches;
+	struct pager_batch *batch = bits ? batch_for(core, base) : NULL;
 	struct gn_vol_req *reqs[BATCH_WRITES];
 	uint8_t *bytes;
 
 	if (!bits)
 		return true;
-	if (!batch || (unlikely(core->write_error) && gn_now_ns() < core->write_retry_ns))
+	if (!batch)
 		return false;
 	batch->n = 0;
 	bytes = batch->bytes;
@@ -232,8 +271,9 @@ static bool chunk_write(struct pager_core *core, uint32_t chunk)
 		return true;
 	for (unsigned i = 0; i < batch->n; i++)
 		reqs[i] = &batch->write[i].req;
-	core->free_batches = batch->next;
+	*batch_list(core, batch) = batch->next;
 	batch->pending = batch->n;
+	batch->start_ns = gn_now_ns();
 	counter_add(&core->stats.writes, batch->n);
 	pager_submit(core, reqs, batch->n);
 	return true;
@@ -241,14 +281,13 @@ static bool chunk_write(struct pager_core *core, uint32_t chunk)
 
 void pager_batches_init(struct pager_core *core, uint8_t *bytes)
 {
-	for (unsigned i = 0; i < BATCHES; i++) {
+	for (unsigned i = 0; i < BATCHES + BATCHES_MORE; i++) {
 		struct pager_batch *batch = &core->batches[i];
 
 		batch->core = core;
 		batch->bytes = bytes;
 		bytes += PAGER_CHUNK * PAGE_BYTES;
-		batch->next = core->free_batches;
-		core->free_batches = batch;
+		batch_free(batch);
 		for (unsigned w = 0; w < BATCH_WRITES; w++) {
 			struct pager_write *write = &batch->write[w];
 
@@ -374,16 +413,12 @@ static unsigned chunk_free(struct pager_core *core, uint32_t chunk)
 	return freed;
 }
 
-/* How many chunks of a list one call looks at: all of them while threads wait for a frame. */
-static uint32_t rotate_max(const struct pager_core *core, enum pager_list list)
-{
-	return core->n_waiters ? core->listed[list] : min_u32(ROTATE_MAX, core->listed[list]);
-}
-
-/* Frees pages of the oldest INACTIVE chunk that has some. */
+/* Frees pages of the oldest INACTIVE chunk that has some, of all while threads wait for a frame. */
 static bool reclaim(struct pager_core *core)
 {
-	for (uint32_t left = rotate_max(core, CHUNK_INACTIVE); left; left--) {
+	const uint32_t all = core->listed[CHUNK_INACTIVE];
+
+	for (uint32_t left = core->n_waiters ? all : min_u32(ROTATE_MAX, all); left; left--) {
 		const uint32_t chunk = chunk_last(core, CHUNK_INACTIVE);
 		const unsigned freed = chunk_free(core, chunk);
 
@@ -395,12 +430,30 @@ static bool reclaim(struct pager_core *core)
 	return false;
 }
 
+/*
+ * Unmaps chunks until one has pages. While threads wait for a frame, until one has pages that are
+ * being written, or need not be: these are freed. While WRITEs are stuck, others stay local,
+ * unmapped.
+ */
 static bool deactivate_from(struct pager_core *core, enum pager_list list)
 {
-	for (uint32_t left = rotate_max(core, list); left && core->free_batches; left--)
-		if (pager_deactivate(core, chunk_last(core, list), ~UINT64_C(0)))
-			return true;
-	return false;
+	const bool waited = core->n_waiters, stuck = waited && writes_are_stuck(core);
+	uint32_t left = min_u32(core->listed[list], waited ? WAITED_MAX : ROTATE_MAX);
+	const uint32_t requests = core->requests;
+	unsigned unmapped = 0, freed = 0;
+
+	for (; left && (core->free_batches || stuck); left--) {
+		const uint32_t chunk = chunk_last(core, list);
+
+		unmapped += pager_deactivate(core, chunk, ~UINT64_C(0));
+		if (waited) {
+			freed = chunk_free(core, chunk);
+			chunk_sort(core, chunk);
+		}
+		if (waited ? freed || core->requests > requests : unmapped)
+			break;
+	}
+	return unmapped || freed;
 }
 
 static bool deactivate_oldest(struct pager_core *core)
@@ -446,14 +499,19 @@ bool pager_evict(struct pager_core *core)
 		core->reclaiming = true;
 	if (!core->reclaiming)
 		return false;
-	if (unlikely(core->n_waiters) && reclaim(core))
-		return true;
+	if (unlikely(core->n_waiters)) {
+		if (reclaim(core) || deactivate_oldest(core))
+			return true;
+		if (pager_is_out_of_memory(core))
+			out_of_memory(core);
+		return false;
+	}
 	/* Unmapped and written back before the frames are needed. */
 	if (core->stats.cached < core->cached_target && deactivate_oldest(core))
 		return true;
-	if (reclaim(core) || deactivate_oldest(core))
+	if (reclaim(core))
 		return true;
-	if (unlikely(core->n_waiters) && pager_is_out_of_memory(core))
-		out_of_memory(core);
-	return false;
+	/* More cannot be written at a time. */
+	return core->stats.cached < core->cached_target + BATCHES * PAGER_CHUNK &&
+	       deactivate_oldest(core);
 }

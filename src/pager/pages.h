@@ -28,8 +28,9 @@
 #define READS_SINGLE 64u /* buffers of one page */
 #define READS_RUN    8u	 /* … of a chunk */
 #define BATCHES	     8u	 /* of write-back, a chunk each */
+#define BATCHES_MORE 2u	 /* … while those do not end */
 #define BATCH_WRITES (PAGER_CHUNK / 2)
-#define QUEUE_DEPTH  (READS_SINGLE + READS_RUN + BATCHES * BATCH_WRITES + 1)
+#define QUEUE_DEPTH  (READS_SINGLE + READS_RUN + (BATCHES + BATCHES_MORE) * BATCH_WRITES + 1)
 #define WAITERS	     1024u /* faults that wait for a free frame; more are asked to try again */
 
 /* ---- pages ---- */
@@ -100,6 +101,7 @@ struct pager_batch {
 	struct pager_core *core;
 	struct pager_batch *next;
 	uint8_t *bytes;
+	uint64_t start_ns;
 	unsigned pending, n;
 	struct pager_write write[BATCH_WRITES];
 };
@@ -195,7 +197,7 @@ struct pager_core {
 	struct pager_read *reads, *free_single, *free_run;
 	struct gn_vol_req *prepared[READS_SINGLE + READS_RUN];
 	unsigned n_prepared;
-	struct pager_batch *batches, *free_batches;
+	struct pager_batch *batches, *free_batches, *more_batches;
 
 	uint64_t fault_ns; /* when the fault that is being answered arrived */
 	bool fault_writes; /* it is one of a write */
@@ -206,7 +208,14 @@ struct pager_core {
 	int write_error;
 	uint64_t write_failed_ns, write_retry_ns;
 
-	uint64_t stall_ns; /* when to look again for faults that wait for long */
+	/*
+	 * Pages of a command, which waits for their requests since held_ns. Meanwhile faults of
+	 * other pages are answered; those of these pages begin nothing.
+	 */
+	uint64_t held, n_held, held_ns;
+
+	/* When the handler waited last; when to look again for faults that wait for long. */
+	uint64_t waited_ns, stall_ns;
 	uint64_t lost_log_ns, lost_unlogged; /* when to log again; pages since the last line */
 
 	struct pager_ranges ranges;
@@ -226,6 +235,11 @@ static inline enum page_state page_state(const struct pager_core *core, uint64_t
 static inline void page_set(struct pager_core *core, uint64_t page, enum page_state state)
 {
 	core->state[page] = (uint8_t)((core->state[page] & ~(unsigned)PAGE_STATE) | state);
+}
+
+static inline bool page_is_held(const struct pager_core *core, uint64_t page)
+{
+	return page - core->held < core->n_held;
 }
 
 static inline uint64_t frames_free(const struct pager_core *core)
@@ -283,8 +297,14 @@ void pager_prefetch_init(struct pager_core *core);
 /* Pages of zeros around a FRESH page; 0 or -errno. */
 int pager_zero_fill(struct pager_core *core, uint64_t page);
 /*
+ * Whether the donors of a page are connected. A READ that nobody waits for would have its buffer
+ * until they are again, or are given up.
+ */
+bool pager_may_read_ahead(const struct pager_core *core, uint64_t page);
+/*
  * Maps CACHED pages, and prepares READs of REMOTE ones: n pages from page on, delta apart, as long
- * as there are buffers, and more than spare free frames. *end: where it stopped. Returns how many
+ * as there are buffers, and more than spare free frames. The first one may be one that a thread
+ * waits for, the others are read ahead. *end: where it stopped. Returns how many
  * are read.
  */
 unsigned pager_bring(struct pager_core *core, uint64_t page, int64_t delta, unsigned n,
@@ -297,8 +317,8 @@ void pager_fault_window(struct pager_core *core, uint64_t page, uint64_t thread)
 
 /* ---- command.c ---- */
 
-/* Waits until no request is under way for pages of the range. */
-void range_settle(struct pager_core *core, uint64_t page, uint64_t n);
+/* Waits until no request is under way for the page. */
+void page_settle(struct pager_core *core, uint64_t page);
 /* Goes on reading what the program said it will need. */
 void pager_needs_go_on(struct pager_core *core);
 

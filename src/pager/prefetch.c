@@ -10,6 +10,7 @@
  * Fresh pages: the fault at either end of the last fill continues it, twice as far.
  */
 #include "pager/pages.h"
+#include "vol/claim.h"
 
 #define FIRST_WINDOW_MIN 2u
 #define FIRST_WINDOW_MAX 8u
@@ -150,9 +151,15 @@ static unsigned run_length(const struct pager_core *core, uint64_t page, int64_t
 	return n;
 }
 
+bool pager_may_read_ahead(const struct pager_core *core, uint64_t page)
+{
+	return vol_can_write(core->vol, page * PAGE_BYTES);
+}
+
 unsigned pager_bring(struct pager_core *core, uint64_t page, int64_t delta, unsigned n,
 		     uint64_t spare, uint64_t *end)
 {
+	const uint64_t first = page;
 	unsigned reads = 0;
 
 	while (n && page < core->pages && page_state(core, page) != PAGE_NONE) {
@@ -164,7 +171,7 @@ unsigned pager_bring(struct pager_core *core, uint64_t page, int64_t delta, unsi
 			if (pager_map_cached(core, delta < 0 ? page - length + 1 : page, length))
 				break;
 		} else if (page_state(core, page) == PAGE_REMOTE) {
-			if (free <= spare)
+			if (free <= spare || (page != first && !pager_may_read_ahead(core, page)))
 				break;
 			length = run_length(core, page, delta, min_u64(free - spare, n));
 			if (!pager_read(core, delta < 0 ? page - length + 1 : page, length))
@@ -243,7 +250,7 @@ static struct pager_fill *fill_at(struct pager_prefetch *prefetch, uint64_t page
 
 static bool fill_may(const struct pager_core *core, uint64_t page)
 {
-	return page < core->pages &&
+	return page < core->pages && !page_is_held(core, page) &&
 	       (page_state(core, page) == PAGE_FRESH ||
 		(mutant("pager-zero-data", page) && page_state(core, page) == PAGE_REMOTE));
 }

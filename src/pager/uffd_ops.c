@@ -207,9 +207,9 @@ int uffd_allow_write(struct uffd *u, uint64_t page)
 	set_changed(u, page, 1, true);
 	if (!ioctl(u->fd, UFFDIO_WRITEPROTECT, &w))
 		return 0;
-	if (errno == ENOENT)
-		return wake_range(u, page, 1);
-	return ops_failed("UFFDIO_WRITEPROTECT", page, -errno);
+	if (errno != ENOENT)
+		ops_failed("UFFDIO_WRITEPROTECT", page, -errno);
+	return wake_range(u, page, 1); /* it faults again, or has no such memory */
 }
 
 /* ---- out of the page table ---- */

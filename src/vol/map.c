@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The map: states of blocks, copies of extents. */
 #include "io/core/place.h"
+#include "vol/claim.h"
 #include "vol/vol.h"
 
 /* ---- blocks ---- */
@@ -131,6 +132,19 @@ bool vol_copy_has_other(const struct vol_copy *copy)
 			 donor_reachable(e->copy[i]->donor);
 	gn_mutex_unlock(&vol->lock);
 	return other;
+}
+
+bool vol_can_write(struct gn_vol *vol, uint64_t offset)
+{
+	struct vol_bucket *bucket = vol_bucket(vol, offset);
+	const struct vol_extent *e = &vol->extents[vol_extent_of(vol, offset)];
+	bool can = true;
+
+	vol_bucket_lock(bucket);
+	for (unsigned i = 0; i < e->n_copies; i++)
+		can &= donor_reachable(e->copy[i]->donor);
+	vol_bucket_unlock(bucket);
+	return can;
 }
 
 struct vol_copy *vol_copy_take(struct vol_donor *donor, uint32_t extent, enum vol_copy_state state)

@@ -155,6 +155,29 @@ static void use_mappings(size_t bytes)
 	CHECK(!munmap(ptr, bytes));
 }
 
+/* Ranges of which a part is not mapped, as the kernel treats them. */
+static void use_holes(void)
+{
+	char *ptr = map(4 * MIB), *plain;
+	uint64_t *words = (uint64_t *)ptr;
+
+	fill(words, 4 * MIB, 6);
+	CHECK(!munmap(ptr + MIB, MIB));
+	CHECK(mremap(ptr, 4 * MIB, 8 * MIB, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
+	CHECK(is_filled(words, MIB, 6));
+	CHECK(madvise(ptr, 4 * MIB, MADV_DONTNEED) == -1 && errno == ENOMEM);
+	CHECK(is_zero(words, MIB) && is_zero(words + 2 * MIB / 8, 2 * MIB));
+	CHECK(!munmap(ptr, 4 * MIB));
+	/* Memory that the program makes executable. */
+	plain = map(256 << 10);
+	memcpy(plain, (const char[]){(char)0xc3}, 1);
+	CHECK(!mprotect(plain, 256 << 10, PROT_READ | PROT_EXEC));
+#ifdef __x86_64__
+	((void (*)(void))(uintptr_t)plain)();
+#endif
+	CHECK(!munmap(plain, 256 << 10));
+}
+
 static void use_limits(void)
 {
 	char *ptr = map(8 * MIB);
@@ -177,6 +200,7 @@ static int run_memory(size_t bytes)
 {
 	use_heap(bytes);
 	use_mappings(bytes);
+	use_holes();
 	use_limits();
 	puts("memory is right");
 	return 0;

@@ -3,135 +3,7 @@
  * The core of a pager on a volume, with a model of the page table: every page has the bytes that
  * were last written to it, however it was evicted, and at most the permitted number is resident.
  */
-#include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
-
-#include "../pager_model.h"
-#include "vol_world.h"
-
-#define PAGES_SLABS 8u
-#define PAGES	    (PAGES_SLABS * VOL_SLAB / GN_PAGER_PAGE)
-#define LOCAL	    512u
-
-struct pager_world {
-	struct vol_world w;
-	struct pager_model m;
-	struct pager_core *core;
-	uint64_t seed;
-	uint32_t *version;	   /* of each page: 0 for zeros */
-	void (*faults)(void *arg); /* pager_core_opts */
-	void *faults_arg;
-};
-
-/* The world is open. */
-static void pager_open_core(struct pager_world *p, uint64_t local, uint32_t window, unsigned slabs,
-			    uint32_t lost_us)
-{
-	const struct pager_core_opts opts = {.pages = PAGES,
-					     .local = local,
-					     .window = window,
-					     .faults = p->faults,
-					     .faults_arg = p->faults_arg};
-	struct gn_vol_opts vol;
-
-	vol = vol_opts(&p->w, (uint64_t)PAGES * GN_PAGER_PAGE, 1);
-	vol.lost_us = lost_us;
-	vol.headroom = slabs < PAGES_SLABS ? VOL_SLAB : 0;
-	vol_open(&p->w, &vol);
-	assert_int_equal(model_init(&p->m, PAGES, local), 0);
-	assert_int_equal(pager_core_create(p->w.vol, &opts, &model_ops, &p->m, &p->core), 0);
-	p->version = gn_alloc(PAGES * sizeof(*p->version), 0);
-	assert_non_null(p->version);
-	p->seed = unit_seed();
-}
-
-static void pager_open_vol(struct pager_world *p, uint64_t local, uint32_t window, unsigned slabs,
-			   uint32_t lost_us)
-{
-	world_open(&p->w, 1, slabs);
-	pager_open_core(p, local, window, slabs, lost_us);
-}
-
-static void pager_open(struct pager_world *p, uint64_t local, uint32_t window)
-{
-	pager_open_vol(p, local, window, PAGES_SLABS, 0);
-}
-
-static void pager_close(struct pager_world *p)
-{
-	assert_string_equal(p->m.failure, "");
-	pager_core_destroy(p->core);
-	model_fini(&p->m);
-	gn_free(p->version);
-	world_close(&p->w);
-}
-
-static struct gn_pager_stats pager_stats(const struct pager_world *p)
-{
-	struct gn_pager_stats stats = {.size = sizeof(stats)};
-
-	pager_core_query(p->core, &stats);
-	return stats;
-}
-
-static uint64_t page_word(uint64_t page, uint32_t version)
-{
-	return version ? (page + 1) << 32 | version : 0;
-}
-
-/* As the front's handler does it. The page may be evicted before it is touched: another fault. */
-static enum model_touch pager_touch(struct pager_world *p, uint64_t page, bool write)
-{
-	const uint64_t until_ns = gn_deadline_us(LONG_US);
-	enum model_touch touch;
-
-	while ((touch = model_touch(&p->m, page, write)) == TOUCH_FAULT) {
-		assert_true(gn_now_ns() < until_ns);
-		pager_core_fault(p->core, page, 1, write);
-		while (pager_core_work(p->core))
-			;
-		while (pager_core_busy(p->core))
-			pager_core_wait(p->core, gn_deadline_us(50));
-	}
-	return touch;
-}
-
-static void pager_check(struct pager_world *p, uint64_t page)
-{
-	const uint64_t want = page_word(page, p->version[page]);
-	const uint64_t *word;
-
-	assert_int_equal(pager_touch(p, page, false), TOUCH_DONE);
-	word = (const uint64_t *)(const void *)model_bytes(&p->m, page);
-	for (unsigned i = 0; i < GN_PAGER_PAGE / 8; i++)
-		if (word[i] != want)
-			fail_msg("page %llu: word %u is %llx instead of %llx",
-				 (unsigned long long)page, i, (unsigned long long)word[i],
-				 (unsigned long long)want);
-}
-
-static void pager_write(struct pager_world *p, uint64_t page, uint32_t version)
-{
-	uint64_t *word;
-
-	assert_int_equal(pager_touch(p, page, true), TOUCH_DONE);
-	p->version[page] = version;
-	word = (uint64_t *)(void *)model_bytes(&p->m, page);
-	for (unsigned i = 0; i < GN_PAGER_PAGE / 8; i++)
-		word[i] = page_word(page, version);
-}
-
-static uint64_t pager_map(struct pager_world *p, uint64_t n)
-{
-	uint64_t page = UINT64_MAX;
-
-	assert_int_equal(pager_core_map(p->core, n, &page), 0);
-	assert_true(page <= PAGES - n);
-	for (uint64_t i = page; i < page + n; i++)
-		p->version[i] = 0;
-	return page;
-}
+#include "pager_core_world.h"
 
 /* ---- tests ---- */
 
@@ -263,16 +135,6 @@ static void test_dont_need(void **state)
 }
 
 /* ---- what else is mapped at a fault ---- */
-
-/* The first three quarters are on the volume only. */
-static uint64_t pager_fill_volume(struct pager_world *p)
-{
-	const uint64_t first = pager_map(p, PAGES);
-
-	for (uint64_t i = 0; i < PAGES; i++)
-		pager_write(p, first + i, 5);
-	return first;
-}
 
 struct walk {
 	uint64_t from;
@@ -440,6 +302,31 @@ static void test_will_need(void **state)
 	pager_close(&p);
 }
 
+/* The first pages are local already, as many as are looked at by one step. */
+static void test_will_need_behind_local_pages(void **state)
+{
+	static struct pager_world p;
+	const uint64_t until_ns = gn_deadline_us(LONG_US);
+	uint64_t page;
+
+	(void)state;
+	pager_open(&p, PAGES - 600, 0);
+	pager_fill_volume(&p);
+	for (page = 0; page < 512; page++)
+		pager_check(&p, page);
+	while (pager_core_work(p.core) || pager_core_busy(p.core))
+		assert_true(gn_now_ns() < until_ns);
+	assert_int_equal(p.m.pte[512] & PTE_FILE, 0);
+	assert_int_equal(pager_core_advise(p.core, 0, 560, GN_PAGER_WILL_NEED), 0);
+	while (pager_core_busy(p.core)) { /* otherwise the handler sleeps */
+		assert_true(gn_now_ns() < until_ns);
+		pager_core_wait(p.core, gn_deadline_us(50));
+	}
+	for (; page < 560; page++)
+		assert_int_equal(model_touch(&p.m, page, false), TOUCH_DONE);
+	pager_close(&p);
+}
+
 static void test_cold(void **state)
 {
 	static struct pager_world p;
@@ -577,48 +464,6 @@ static void stall_logged(void *arg, enum gn_log_level level, const char *line)
 		*(bool *)arg = true;
 }
 
-/*
- * A donor in a process of its own: this program again. A donor of this process that ends may still
- * say that its sessions are gone; a process that is killed says nothing.
- */
-static int donor_process_main(const char *addr)
-{
-	const struct gn_donor_server_opts opts = {.size = sizeof(opts),
-						  .slab = VOL_SLAB,
-						  .memory = (uint64_t)PAGES_SLABS * VOL_SLAB,
-						  .reserve = 1};
-	struct gn_donor_server *server;
-	struct gn_fabric *fabric;
-
-	if (gn_fabric_open("shm", &fabric) ||
-	    gn_donor_server_create(fabric, addr, &opts, &server) || gn_donor_server_start(server) ||
-	    write(STDOUT_FILENO, "", 1) != 1)
-		return 1;
-	for (;;)
-		pause();
-}
-
-static pid_t donor_process_start(const char *addr)
-{
-	char name[] = "donor", at[64], ready;
-	char *argv[] = {name, at, NULL};
-	posix_spawn_file_actions_t actions;
-	int out[2];
-	pid_t pid;
-
-	snprintf(at, sizeof(at), "%s", addr);
-	assert_int_equal(pipe(out), 0);
-	posix_spawn_file_actions_init(&actions);
-	posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
-	posix_spawn_file_actions_addclose(&actions, out[0]);
-	assert_int_equal(posix_spawn(&pid, "/proc/self/exe", &actions, NULL, argv, environ), 0);
-	posix_spawn_file_actions_destroy(&actions);
-	close(out[1]);
-	assert_int_equal(read(out[0], &ready, 1), 1);
-	close(out[0]);
-	return pid;
-}
-
 /* The log says what a thread waits for. */
 static void test_stalls_are_logged(void **state)
 {
@@ -633,7 +478,7 @@ static void test_stalls_are_logged(void **state)
 	gn_log_to(stall_logged, &logged); /* before there are other threads */
 	world_open(&p.w, 1, PAGES_SLABS);
 	donor_kill(&p.w, 0);
-	donor = donor_process_start(p.w.addrs[0]);
+	donor = donor_process_start(p.w.addrs[0], PAGES_SLABS);
 	pager_open_core(&p, LOCAL, 0, PAGES_SLABS, 0);
 	pager_fill_volume(&p);
 	while (pager_core_work(p.core) || pager_core_busy(p.core))
@@ -655,6 +500,54 @@ static void test_stalls_are_logged(void **state)
 	}
 	pager_close(&p);
 	gn_log_to(NULL, NULL);
+}
+
+static uint64_t woken;
+
+static void count_wakes(struct pager_model *m, uint64_t page, uint64_t n)
+{
+	(void)m;
+	(void)page;
+	woken += n;
+}
+
+/* The kernel has no memory for a page table. A thread that waits is woken all the same. */
+static void test_refusals_wake(void **state)
+{
+	static struct pager_world p;
+	uint64_t first;
+
+	(void)state;
+	pager_open(&p, LOCAL, 0);
+	p.m.wake = count_wakes;
+	first = pager_map(&p, PAGES);
+	for (uint64_t i = 0; i < 3; i++)
+		pager_write(&p, first + i, 1);
+	/* A page that the program has unmapped by itself. */
+	model_forget(&p.m, first + 1);
+	p.m.no_remap = true;
+	woken = 0;
+	pager_core_fault(p.core, first + 1, 1, false);
+	assert_true(woken > 0);
+	assert_int_equal(pager_touch(&p, first + 1, false), TOUCH_SIGBUS);
+	assert_int_equal(pager_stats(&p).lost, 1);
+	assert_int_equal(pager_stats(&p).resident, p.m.in_file);
+	/* It cannot be poisoned either: the thread faults again. */
+	model_forget(&p.m, first + 2);
+	p.m.no_poison = true;
+	for (unsigned i = 0; i < 3; i++) {
+		woken = 0;
+		pager_core_fault(p.core, first + 2, 1, false);
+		assert_true(woken > 0);
+	}
+	p.m.no_remap = p.m.no_poison = false;
+	assert_int_equal(pager_touch(&p, first + 2, false), TOUCH_SIGBUS);
+	assert_int_equal(pager_core_advise(p.core, first, 3, GN_PAGER_DONT_NEED), 0);
+	for (uint64_t i = 0; i < 3; i++) {
+		p.version[first + i] = 0;
+		pager_check(&p, first + i);
+	}
+	pager_close(&p);
 }
 
 /* The donor has less than the volume: what was not promised raises SIGBUS, the rest stays. */
@@ -690,13 +583,15 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_no_trend),
 		cmocka_unit_test(test_fresh_in_batches),
 		cmocka_unit_test(test_will_need),
+		cmocka_unit_test(test_will_need_behind_local_pages),
 		cmocka_unit_test(test_cold),
 		cmocka_unit_test(test_pin),
 		cmocka_unit_test(test_faults_during_a_pin),
 		cmocka_unit_test(test_lost_pages),
 		cmocka_unit_test(test_stalls_are_logged),
+		cmocka_unit_test(test_refusals_wake),
 		cmocka_unit_test(test_out_of_remote_memory),
 	};
 
-	return argc > 1 ? donor_process_main(argv[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+	return argc > 2 ? donor_process_main(argv) : cmocka_run_group_tests(tests, NULL, NULL);
 }
