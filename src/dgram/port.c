@@ -250,7 +250,7 @@ void port_flush_sends(struct dgram_port *port)
 
 	if (!n)
 		return;
-	/* What is sent may grant credits for receives of this batch: with few, there is no slack. */
+	/* What is sent may grant credits for receives of this batch. With few, none is spare. */
 	if (unlikely(port->n_repost && port->opts.receives < SLACK_RECEIVES))
 		port_flush_receives(port);
 	port->n_chain = 0;

@@ -119,8 +119,9 @@ static void loads_count(const struct tx_config *config, struct loads *out)
 }
 
 /*
- * The member with the least partitions that does not hold this one; -ENOENT. Ties go to the next one
- * after the partition's number, so that the partitions of a member have their copies everywhere.
+ * The member with the least partitions that does not hold this one; -ENOENT. Ties go to the next
+ * one after the partition's number, so that the partitions of a member have their copies
+ * everywhere.
  */
 static int least_loaded(const struct tx_config *config, const struct tx_partition_map *map,
 			uint32_t partition, const struct loads *loads)
@@ -170,8 +171,8 @@ static void maps_refill(struct tx_config *config, struct loads *loads)
 }
 
 /*
- * Moves: a member that holds two partitions less than another one fills a copy; when it is full, the
- * holder with the most partitions gives its own up. One more holder than replicas is under way.
+ * Moves: a member that holds two partitions less than another one fills a copy; when it is full,
+ * the holder with the most partitions gives its own up. One more holder than replicas is under way.
  */
 static void maps_shed(struct tx_config *config, struct loads *loads)
 {

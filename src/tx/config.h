@@ -4,8 +4,8 @@
  * as one value that is only changed by compare-and-set; its number grows by one with each change.
  *
  * A member is a process: a restarted one has another incarnation and gets another id. Ids are never
- * used twice. A replica is full, or it is *filling*: it receives all changes, counts for nothing and
- * is not promoted. The first full replica of a partition is its primary. A partition whose full
+ * used twice. A replica is full, or it is *filling*: it receives all changes, counts for nothing
+ * and is not promoted. The first full replica of a partition is its primary. A partition whose full
  * replicas have all been removed is lost: it stays unavailable.
  */
 #ifndef GN_TX_CONFIG_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A partition's records: a hash table of chains that grows one bucket at a time (linear hashing), so
- * that no insert takes long, and memory in size classes.
+ * A partition's records: a hash table of chains that grows one bucket at a time (linear hashing),
+ * so that no insert takes long, and memory in size classes.
  */
 #include <errno.h>
 #include <string.h>
@@ -391,8 +391,7 @@ bool tx_store_unlock(struct tx_store *store, const struct tx_key *key, uint64_t 
 	return true;
 }
 
-uint64_t tx_store_unlock_all(struct tx_store *store, bool (*keep)(void *arg, uint64_t id),
-			     void *arg)
+uint64_t tx_store_unlock_all(struct tx_store *store, tx_store_keep *keep, void *arg)
 {
 	uint64_t n = 0;
 
@@ -466,8 +465,8 @@ int tx_store_apply(struct tx_store *store, const struct tx_key *key, enum tx_op 
 
 /* ---- scans and tombstones ---- */
 
-bool tx_store_scan(const struct tx_store *store, uint64_t *cursor,
-		   void (*visit)(void *arg, const struct tx_record *record), void *arg)
+bool tx_store_scan(const struct tx_store *store, uint64_t *cursor, tx_store_visit *visit,
+		   void *arg)
 {
 	const uint64_t end = min_u64(*cursor + SCAN_BUCKETS, store->n_buckets);
 

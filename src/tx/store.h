@@ -101,9 +101,9 @@ enum tx_found tx_store_lock(struct tx_store *store, const struct tx_key *key, en
 			    uint64_t id, struct tx_record **out);
 /* Releases a lock if the transaction has it. True: it had. */
 bool tx_store_unlock(struct tx_store *store, const struct tx_key *key, uint64_t id);
+typedef bool tx_store_keep(void *arg, uint64_t id);
 /* Releases every lock for which keep() is false. Returns their number. */
-uint64_t tx_store_unlock_all(struct tx_store *store, bool (*keep)(void *arg, uint64_t id),
-			     void *arg);
+uint64_t tx_store_unlock_all(struct tx_store *store, tx_store_keep *keep, void *arg);
 
 /*
  * Makes a change if version is above the key's. value is NULL for TX_DELETE. A lock stays. 0; 1:
@@ -112,14 +112,15 @@ uint64_t tx_store_unlock_all(struct tx_store *store, bool (*keep)(void *arg, uin
 int tx_store_apply(struct tx_store *store, const struct tx_key *key, enum tx_op op,
 		   uint64_t version, const void *value, uint32_t len);
 
+typedef void tx_store_visit(void *arg, const struct tx_record *record);
 /*
  * Visits the records of some buckets, tombstones too and locks of keys without a record not, and
  * moves *cursor (0 at first) behind them. A record that exists all the time is visited, whatever is
  * inserted and deleted between two calls. True: there may be more. The visitor may not change the
  * store.
  */
-bool tx_store_scan(const struct tx_store *store, uint64_t *cursor,
-		   void (*visit)(void *arg, const struct tx_record *record), void *arg);
+bool tx_store_scan(const struct tx_store *store, uint64_t *cursor, tx_store_visit *visit,
+		   void *arg);
 
 /*
  * Drops tombstones with versions up to floor that are not locked, and raises the store's floor. The
@@ -127,8 +128,9 @@ bool tx_store_scan(const struct tx_store *store, uint64_t *cursor,
  */
 void tx_store_drop_tombstones(struct tx_store *store, uint64_t floor);
 /*
- * At a primary, where changes under way have locks: the floor up to which tombstones can be dropped.
- * A locked key without a value may get the version after its own. 0: there is nothing to drop.
+ * At a primary, where changes under way have locks: the floor up to which tombstones can be
+ * dropped. A locked key without a value may get the version after its own. 0: there is nothing to
+ * drop.
  */
 uint64_t tx_store_droppable(const struct tx_store *store);
 
