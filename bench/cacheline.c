@@ -72,6 +72,7 @@ static inline int trip(struct pinger *p)
 			return rc;
 	}
 	patience_reset(&p->patience);
+	p->looks = 0;
 	return 0;
 }
 

@@ -259,10 +259,12 @@ static int exchange(struct bare *b, uint64_t until, bool dry)
 	while (!rc && b->done < until) {
 		while (b->sent - b->done < b->rings.window && !(dry && b->sent == until))
 			send_batch(b);
-		if (likely(collect(b)))
+		if (likely(collect(b))) {
 			patience_reset(&patience);
-		else
+			looks = 0;
+		} else {
 			rc = silence(b, &patience, &looks);
+		}
 	}
 	return rc;
 }

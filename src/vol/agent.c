@@ -190,16 +190,17 @@ static void agent_count(struct agent *a, uint32_t *want, uint32_t *spare)
 	gn_mutex_unlock(&a->vol->lock);
 }
 
-static bool agent_adopt_slab(struct agent *a, struct gn_donor_slab *slab)
+static int agent_adopt_slab(struct agent *a, struct gn_donor_slab *slab)
 {
 	struct vol_donor *donor = a->donor;
-	struct vol_copy *copy = NULL;
+	struct vol_copy *copy;
 
 	/* Without a region: its release failed. */
-	if (slab->bytes == a->vol->extent_bytes && slab->region)
-		copy = gn_alloc(sizeof(*copy), 0);
+	if (slab->bytes != a->vol->extent_bytes || !slab->region)
+		return gn_fail_text(-EPROTO, "its slabs are of another size, and cannot be used");
+	copy = gn_alloc(sizeof(*copy), 0);
 	if (!copy)
-		return false;
+		return gn_fail_text(-ENOMEM, "vol: " NO_MEMORY);
 	slab->user = copy;
 	copy->donor = donor;
 	copy->slab = slab;
@@ -209,33 +210,32 @@ static bool agent_adopt_slab(struct agent *a, struct gn_donor_slab *slab)
 	list_push(&donor->copies, copy);
 	donor->n_spare++;
 	vol_map_unlock(a->vol);
-	return true;
+	return 0;
 }
 
 /*
  * New slabs of the session become spares, also those of grants whose answer was lost: returns how
- * many. Slabs that cannot be used are returned to the donor: an error.
+ * many. Slabs that cannot be used are returned to the donor: an error, which is recorded.
  */
 static int agent_adopt(struct agent *a)
 {
 	struct gn_donor_slab *slab = gn_donor_next_slab(a->session, NULL), *next;
-	bool useless = false;
-	int n = 0;
+	int n = 0, error = 0;
 
 	for (int rc = 0; slab && !rc; slab = next) {
 		next = gn_donor_next_slab(a->session, slab);
 		if (slab->user)
 			continue;
-		if (agent_adopt_slab(a, slab)) {
+		rc = agent_adopt_slab(a, slab);
+		if (!rc) {
 			n++;
 			continue;
 		}
-		useless = true;
+		error = rc;
+		agent_result(a, rc); /* with the text of this error */
 		rc = gn_donor_release(a->session, slab, gn_deadline_us(VOL_CALL_US));
 	}
-	return useless ? gn_fail(-EPROTO, "its slabs cannot be used: they are of another size, or "
-					  "there is no memory for their description") :
-			 n;
+	return error ? error : n;
 }
 
 static void agent_grant(struct agent *a)
@@ -257,8 +257,6 @@ static void agent_grant(struct agent *a)
 	if (rc < 0) /* its text is the reason, unless there are slabs nevertheless */
 		agent_result(a, rc);
 	adopted = agent_adopt(a);
-	if (adopted < 0)
-		agent_result(a, adopted);
 	if (adopted <= 0) {
 		gn_mutex_lock(&a->vol->lock);
 		donor->full = true;
