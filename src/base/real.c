@@ -201,6 +201,15 @@ static int real_thread_join(struct gn_thread *thread)
 _Thread_local uint64_t real_own_number;
 uint64_t real_ticks_mask = UINT64_MAX;
 
+uint64_t real_ticks(void)
+{
+#ifdef __x86_64__
+	return __builtin_ia32_rdtsc() & real_ticks_mask;
+#else
+	return gn_now_ns() & real_ticks_mask;
+#endif
+}
+
 uint64_t real_inherited;
 static _Atomic uint64_t last_number;
 

@@ -14,14 +14,7 @@
 /* Mask of the counter: all bits, or none while a process counts instructions. */
 extern uint64_t real_ticks_mask;
 
-static inline uint64_t real_ticks(void)
-{
-#ifdef __x86_64__
-	return __builtin_ia32_rdtsc() & real_ticks_mask;
-#else
-	return gn_now_ns() & real_ticks_mask;
-#endif
-}
+uint64_t real_ticks(void); /* real.c */
 
 static inline uint64_t exec_ticks(void)
 {

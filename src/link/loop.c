@@ -203,7 +203,7 @@ int link_loop_run_tasks(struct link_loop *loop)
 	int n = 0;
 
 	if (likely(!__atomic_load_n(&loop->tasks, __ATOMIC_RELAXED))) {
-		exec_charge(GN_WORK_SCAN, 1);
+		gn_charge(GN_WORK_SCAN, 1);
 		return 0;
 	}
 	/* Pairs with the push: the task's content is visible. */
