@@ -63,8 +63,8 @@ static void print_results(FILE *f, const struct bench_msg_opts *o, const struct 
 	bench_json_number(f, "repeats", r->repeats, 0);
 	bench_json_number(f, "lost", r->lost, 0);
 	bench_json_number(f, "limit_ratio", r->limit_ratio, 4);
-	bench_json_count(f, "blocks", isfinite(r->limit_ratio), r->blocks);
-	bench_json_count(f, "blocks_dropped", isfinite(r->limit_ratio), r->blocks_dropped);
+	bench_json_count(f, "blocks", r->blocks != 0, r->blocks);
+	bench_json_count(f, "blocks_dropped", r->blocks != 0, r->blocks_dropped);
 	bench_json_number(f, "wall_seconds", r->wall_seconds, 3);
 	fputs("\"machine\":{", f);
 	bench_json_string(f, "cpu", machine.cpu);

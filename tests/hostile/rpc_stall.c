@@ -5,6 +5,7 @@
  * reclaims its memory, on the thread that serves an honest client, whose calls must not be delayed.
  */
 #include <poll.h>
+#include <sys/mman.h>
 
 #include "fabric/shm/shm.h"
 #include "rpc/client.h"
@@ -260,16 +261,19 @@ static int accept_one(struct raw_server *s, struct raw_conn *c, const struct gn_
 	return 0;
 }
 
-/* Accepts, claims for the first two that it copies, and never notices disconnects. */
+/*
+ * Accepts, claims for the first two that it copies, and never notices disconnects. arg: counts them,
+ * in memory that the test shares.
+ */
 static int serve_copying(const char *addr, int ready, int stop, void *arg)
 {
+	unsigned *claimed = arg;
 	struct raw_conn conns[COPYING + 1] = {0};
 	struct raw_server server = {0}, blind;
 	struct gn_event event;
 	struct pollfd end = {.fd = stop, .events = POLLIN};
 	unsigned n = 0;
 
-	(void)arg;
 	EXPECT(gn_fabric_open("shm", &server.fabric) == 0);
 	EXPECT(raw_server_begin(&server, addr) == 0);
 	blind = server;
@@ -281,6 +285,7 @@ static int serve_copying(const char *addr, int ready, int stop, void *arg)
 		EXPECT(n <= COPYING);
 		EXPECT(accept_one(&blind, &conns[n], &event, n < COPYING) == 0);
 		n++;
+		__atomic_store_n(claimed, n, __ATOMIC_RELEASE);
 	}
 	for (unsigned i = 0; i < n; i++)
 		raw_conn_end(&conns[i]);
@@ -291,6 +296,17 @@ static int serve_copying(const char *addr, int ready, int stop, void *arg)
 }
 
 #define COPY_TIME_NS 900000000u /* a copy is taken for over after 1 s */
+
+/* A connection is established before the server claims to copy under it. */
+static void await_claims(const unsigned *claimed, unsigned n)
+{
+	const uint64_t deadline_ns = gn_deadline_us(UNIT_PATIENCE_US);
+
+	while (__atomic_load_n(claimed, __ATOMIC_ACQUIRE) < n) {
+		assert_true(gn_now_ns() < deadline_ns);
+		gn_sleep_us(100);
+	}
+}
 
 /*
  * A client cannot connect while its server copies under two earlier connections. It can when those
@@ -304,15 +320,19 @@ static void test_reconnect_again(void **state)
 	struct gn_rpc_client *client;
 	struct gn_fabric *fabric;
 	struct victim victim;
-	unsigned refused = 0;
+	unsigned refused = 0, *claimed = mmap(NULL, sizeof(*claimed), PROT_READ | PROT_WRITE,
+					      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int rc;
 
 	(void)state;
-	victim_start(&victim, "stall-again", serve_copying, NULL);
+	assert_ptr_not_equal(claimed, MAP_FAILED);
+	victim_start(&victim, "stall-again", serve_copying, claimed);
 	began_ns = gn_now_ns();
 	assert_int_equal(gn_fabric_open("shm", &fabric), 0);
 	assert_int_equal(gn_rpc_client_open(fabric, victim.addr, &opts, &client), 0);
+	await_claims(claimed, 1);
 	assert_int_equal(gn_rpc_reconnect(client), 0);
+	await_claims(claimed, 2);
 	rc = gn_rpc_reconnect(client);
 	tried_ns = gn_now_ns();
 	for (; rc == -EAGAIN && gn_now_ns() < deadline_ns; rc = gn_rpc_reconnect(client)) {
@@ -326,6 +346,7 @@ static void test_reconnect_again(void **state)
 	assert_int_equal(gn_rpc_client_close(client), 0);
 	assert_int_equal(gn_fabric_close(fabric), 0);
 	victim_stop(&victim);
+	munmap(claimed, sizeof(*claimed));
 }
 
 int main(void)
