@@ -503,11 +503,13 @@ static void test_repeat_ends(void **state)
 
 /*
  * A lender that accepts each connection and drops it: it is not asked without a pause, and after
- * lost_us it is lost. The service thread connects; no request is there to succeed by chance.
+ * lost_us it is lost. The service thread connects; no request is there to succeed by chance. But
+ * where the message of a disconnect was lost, only a request finds out.
  */
 static int program_drops(struct world *w, struct gn_fabric *fabric)
 {
-	const uint64_t deadline_ns = gn_deadline_us(WAIT_US);
+	const uint64_t deadline_ns = gn_deadline_us(2 * WAIT_US);
+	uint64_t request_ns = gn_deadline_us(WAIT_US / 4);
 	uint8_t bytes[512];
 	struct gn_source *source;
 	struct gn_io_req req;
@@ -520,8 +522,15 @@ static int program_drops(struct world *w, struct gn_fabric *fabric)
 	EXPECT(gn_io_queue_source(u.queue, &source) == 0);
 	__atomic_store_n(&w->lender.drop, true, __ATOMIC_RELAXED);
 	__atomic_store_n(&w->lender.breaks, 1, __ATOMIC_RELEASE);
-	while (gn_io_target_state(u.target) == 0 && gn_now_ns() < deadline_ns)
+	while (gn_io_target_state(u.target) == 0 && gn_now_ns() < deadline_ns) {
 		gn_sleep_us(1000);
+		if (gn_now_ns() < request_ns)
+			continue;
+		req_init(&req, &sge, &u, GN_IO_READ, 0, bytes, sizeof(bytes), NULL);
+		req.deadline_ns = gn_deadline_us(WAIT_US / 10);
+		EXPECT(gn_io_run(u.queue, &req) != -EINVAL);
+		request_ns = gn_deadline_us(WAIT_US / 4);
+	}
 	EXPECT(gn_io_target_state(u.target) == -ESTALE);
 	EXPECT(__atomic_load_n(&w->lender.accepted, __ATOMIC_RELAXED) - before < 60);
 	req_init(&req, &sge, &u, GN_IO_WRITE, 0, bytes, sizeof(bytes), NULL);
