@@ -42,7 +42,7 @@ struct tx_store {
 	uint64_t n_buckets,
 		split_mask; /* mask of the round: buckets below n - mask - 1 were split */
 	uint64_t n_records; /* of all states */
-	uint64_t n_tombstones, n_placeholders, n_locked;
+	uint64_t n_tombstones, n_lock_only, n_locked;
 	uint64_t floor;
 	struct tx_record *absents;
 	uint64_t bytes, max_bytes;
@@ -276,9 +276,9 @@ static void absents_remove(struct tx_record *record)
 
 static uint64_t *state_count(struct tx_store *store, uint8_t state)
 {
-	return state == TX_TOMBSTONE   ? &store->n_tombstones :
-	       state == TX_PLACEHOLDER ? &store->n_placeholders :
-					 NULL;
+	return state == TX_TOMBSTONE ? &store->n_tombstones :
+	       state == TX_LOCK_ONLY ? &store->n_lock_only :
+				       NULL;
 }
 
 /* Leaves the value alone unless the record becomes absent. */
@@ -349,7 +349,7 @@ static enum tx_found lock_without_record(struct tx_store *store, const struct tx
 	if (!record)
 		return TX_NO_MEMORY;
 	record->version = store->floor;
-	record_set_state(store, record, TX_PLACEHOLDER);
+	record_set_state(store, record, TX_LOCK_ONLY);
 	record_set_lock(store, record, id);
 	*out = record;
 	return TX_FOUND;
@@ -377,7 +377,7 @@ enum tx_found tx_store_lock(struct tx_store *store, const struct tx_key *key, en
 static void place_unlock(struct tx_store *store, struct tx_record **at)
 {
 	record_set_lock(store, *at, 0);
-	if ((*at)->state == TX_PLACEHOLDER)
+	if ((*at)->state == TX_LOCK_ONLY)
 		record_remove(store, at);
 }
 
@@ -465,15 +465,14 @@ int tx_store_apply(struct tx_store *store, const struct tx_key *key, enum tx_op 
 
 /* ---- scans and tombstones ---- */
 
-bool tx_store_scan(const struct tx_store *store, uint64_t *cursor, tx_store_visit *visit,
-		   void *arg)
+bool tx_store_scan(const struct tx_store *store, uint64_t *cursor, tx_store_visit *visit, void *arg)
 {
 	const uint64_t end = min_u64(*cursor + SCAN_BUCKETS, store->n_buckets);
 
 	for (; *cursor < end; ++*cursor)
 		for (const struct tx_record *record = *bucket_at(store, *cursor); record;
 		     record = record->next)
-			if (record->state != TX_PLACEHOLDER)
+			if (record->state != TX_LOCK_ONLY)
 				visit(arg, record);
 	return *cursor < store->n_buckets;
 }
@@ -511,7 +510,7 @@ void tx_store_drop_tombstones(struct tx_store *store, uint64_t floor)
 void tx_store_query(const struct tx_store *store, struct tx_store_stats *out)
 {
 	*out = (struct tx_store_stats){
-		.records = store->n_records - store->n_tombstones - store->n_placeholders,
+		.records = store->n_records - store->n_tombstones - store->n_lock_only,
 		.tombstones = store->n_tombstones,
 		.locked = store->n_locked,
 		.bytes = store->bytes,

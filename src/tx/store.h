@@ -46,7 +46,7 @@ static_assert(offsetof(struct tx_record, data) == 40, "values are aligned to 8 b
 enum tx_state {
 	TX_PRESENT,
 	TX_TOMBSTONE,
-	TX_PLACEHOLDER, /* the lock of a key without a record */
+	TX_LOCK_ONLY, /* the lock of a key without a record */
 };
 
 /* Records without a value are on a list. */
