@@ -191,6 +191,7 @@ const struct provider provider_shm = {
 	.post_recv = shm_post_recv,
 	.listen_init = shm_listen_init,
 	.listen_fini = shm_listen_fini,
+	.addr_check = shm_addr_check,
 	.connect = shm_connect,
 	.accept = shm_accept,
 	.reject = shm_reject,

@@ -506,6 +506,7 @@ void shm_close_sock(int sock);
 void shm_close_listener(int sock);
 
 /* ---- cm.c ---- */
+int shm_addr_check(struct gn_fabric *fabric, const char *name);
 int shm_listen_init(struct gn_listener *listener, const char *name);
 void shm_listen_fini(struct gn_listener *listener);
 int shm_connect(struct gn_qp *qp, const char *name, const struct gn_conn_opts *opts);
