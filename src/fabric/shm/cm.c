@@ -104,15 +104,6 @@ static int listener_bind(struct shm_listener *l)
 	return 0;
 }
 
-int shm_addr_check(struct gn_fabric *fabric, const char *name)
-{
-	(void)fabric;
-	if (shm_name_ok(name))
-		return 0;
-	return gn_fail_log(-EINVAL, "shm: '%.80s' is not a name: 1 to 64 of A-Z a-z 0-9 . _ -",
-			   name);
-}
-
 int shm_listen_init(struct gn_listener *base, const char *name)
 {
 	struct shm_listener *l = (struct shm_listener *)base;
