@@ -329,6 +329,26 @@ static void test_busy(void **state)
 	gn_log_to(NULL, NULL);
 }
 
+/* A node that calls itself by another name of its address is refused, and makes no epoch. */
+static void test_own_other_name(void **state)
+{
+	struct pair p = {.executed = 0};
+	struct gn_dgram_node_stats stats = {.size = sizeof(stats)};
+
+	(void)state;
+	warnings = 0;
+	gn_log_to(count_warnings, "refuses this node");
+	pair_open(&p);
+	snprintf(p.server_node->addr, sizeof(p.server_node->addr), "shm:test-dgram-other-name");
+	assert_int_equal(gn_dgram_peer_open(p.server_ep, p.addr, 0, &p.peer), 0);
+	call_in_vain(&p, 1500000);
+	assert_int_equal(warned(), 1);
+	assert_int_equal(gn_dgram_node_stats_read(p.server_node, &stats), 0);
+	assert_int_equal(stats.epochs, 0);
+	pair_close(&p);
+	gn_log_to(NULL, NULL);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -336,6 +356,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_calls),	       cmocka_unit_test(test_waits),
 		cmocka_unit_test(test_handlers),       cmocka_unit_test(test_result),
 		cmocka_unit_test(test_nobody_listens), cmocka_unit_test(test_busy),
+		cmocka_unit_test(test_own_other_name),
 	};
 
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
