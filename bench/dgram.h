@@ -56,6 +56,7 @@ struct bench_dgram_result {
 	double datagrams, messages, doorbells, recv_doorbells; /* per call, of both sides */
 	double repeats, lost, twice;
 	double switch_ns, worker_bytes;
+	bool crowded; /* raw sends were left out: there are more threads than cores */
 };
 
 /* Threads of all nodes, and cores that they have. */

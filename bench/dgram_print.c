@@ -108,9 +108,12 @@ static void notes_text(char *to, size_t n, const struct bench_dgram_opts *o,
 	int at = snprintf(to, n, "%s%.80s", o->load.profile ? "simulated, " : "",
 			  o->load.profile ? o->load.profile : o->load.provider);
 
-	if (r->lost > 0 || r->twice > 0 || r->repeats > 0)
-		at += snprintf(to + at, n - (size_t)at, "; %.0f lost, %.0f twice, %.0f repeats",
-			       r->lost, r->twice, r->repeats);
+	if (o->endpoints > 1)
+		at += snprintf(to + at, n - (size_t)at, "; %u endpoints a thread", o->endpoints);
+	at += snprintf(to + at, n - (size_t)at, "; %.0f lost, %.0f twice, %.0f repeats", r->lost,
+		       r->twice, r->repeats);
+	if (r->crowded)
+		at += snprintf(to + at, n - (size_t)at, "; no raw: more threads than cores");
 	if (isfinite(r->switch_ns))
 		snprintf(to + at, n - (size_t)at, "; switch %.1f ns", r->switch_ns);
 }

@@ -64,6 +64,7 @@ const struct opt bench_load_options[] = {
 
 int bench_check_load(const struct args *args, struct load_opts *o)
 {
+	static const char *const simulated[] = {"profile", "effort", "machines", NULL};
 	const bool sim = !strcmp(o->provider, "sim");
 
 	if (strncmp(o->provider, "verbs", 5) && strcmp(o->provider, "shm") && !sim)
@@ -72,8 +73,9 @@ int bench_check_load(const struct args *args, struct load_opts *o)
 				       o->provider);
 	if (bench_check_provider(sim ? "shm" : o->provider, o->host))
 		return EXIT_USAGE;
-	if (!sim && opt_given(args, "profile effort machines"))
-		return cmd_usage_error("--profile, --effort and --machines are for --provider sim");
+	for (unsigned i = 0; !sim && simulated[i]; i++)
+		if (opt_given(args, simulated[i]))
+			return cmd_usage_error("--%s is for --provider sim", simulated[i]);
 	if (!sim)
 		return 0;
 	if (opt_given(args, "seconds instructions"))

@@ -39,6 +39,10 @@ static int take_off(const char *name, const char *text, void *to)
 		const size_t len = strcspn(at, ",");
 		unsigned i = 0;
 
+		if (!len)
+			return cmd_usage_error("%s: a name is missing in '%s': it begins or ends "
+					       "with a comma, or has two in a row",
+					       name, text);
 		while (i < BENCH_DGRAM_STEPS && (strlen(bench_dgram_steps[i]) != len ||
 						 strncmp(bench_dgram_steps[i], at, len) != 0))
 			i++;
@@ -216,7 +220,9 @@ const struct command command_bench_dgram = {
 	.about = "Datagram calls: each node is a process, or a simulated machine, whose workers "
 		 "call all other nodes and whose handler echoes. Results are checked.",
 	.more = "Processes run next to raw UD sends and receives of the same shape, in blocks that "
-		"take turns. lost: calls without an answer; twice: calls executed more than once. "
+		"take turns; raw is left out if there are more threads than cores. datagrams and "
+		"doorbells are per call, of both sides. lost: calls without an answer; twice: "
+		"calls executed more than once. "
 		"p50 and p99 are of single calls or batches; of one worker, of groups of 32. "
 		"--preset paper: FaSST's way, with --mapped and without coalescing, since a batch "
 		"has one request for each node.",

@@ -162,6 +162,8 @@ static unsigned call(unsigned method, const void *request, uint32_t len, void *r
 	must(gn_dgram_call(&op), "call"); /* other workers run meanwhile */
 	if (op.status == NOT_HELD)
 		errx(1, "the lock was lost: the lease is over");
+	if (op.status == GN_RPC_TIMEOUT && !gn_dgram_peer_epoch(server))
+		errx(1, "%s: nobody listens there", gn_dgram_peer_addr(server));
 	if (op.status != GN_RPC_OK && op.status != HELD)
 		errx(1, "%s: %s", gn_dgram_peer_addr(server), gn_rpc_status_str(op.status));
 	made.locks += method == LOCK;

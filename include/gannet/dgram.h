@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gannet/dgram.h - calls between all threads of all nodes over unreliable datagrams.
+ * gannet/dgram.h - calls from all threads of a node to all threads of all others, over unreliable
+ * datagrams.
  *
  * Each thread has an endpoint with one UD qp, however many peers it calls: cost does not grow with
  * the cluster. Calls are FaSST's ("FaSST: Fast, Scalable and Simple Distributed Transactions with
@@ -9,9 +10,10 @@
  * gn_rpc_status.
  *
  * A *node* is a process: its address, its endpoints and its handlers. A *peer* is a thread of
- * another node, named by the node's address and the thread's number. Two nodes exchange the
- * addresses of their endpoints and random numbers, their *epoch*, over a connection that is then
- * closed. Every datagram carries the epoch, so none is taken for one of an earlier process.
+ * another node, named by the node's address and the thread's number; a node cannot call itself. Two
+ * nodes exchange the addresses of their endpoints and random numbers, their *epoch*, over a
+ * connection that is then closed. Every datagram carries the epoch, so none is taken for one of an
+ * earlier process.
  *
  * A call ends when
  *   - its answer arrives (GN_RPC_OK, or the status that the handler returned),
@@ -19,8 +21,9 @@
  *   - its deadline passes (GN_RPC_TIMEOUT) or it is canceled (GN_RPC_CANCELED),
  *   - the peer is gone (GN_RPC_PEER_GONE): the peer's node has another epoch, was destroyed or has
  *     evicted this one, or the program says so with gn_dgram_peer_gone().
- * Retransmissions alone never end a call. After any other status than an answer's the call may have
- * been executed, once, or may still be.
+ * Retransmissions alone never end a call, and it does not end because nobody listens at the address
+ * of a node that was killed: give calls a deadline. The log says once that a node is not reached.
+ * After any other status than an answer's the call may have been executed, once, or may still be.
  *
  * An endpoint, its peers and its workers belong to the thread that created it: other threads get
  * -EPERM. All work happens inside the calls below. A node has one more thread, which only connects
@@ -81,8 +84,9 @@ struct gn_dgram_opts {
 	uint32_t min_rto_us;	 /* shortest retransmission timeout; 0: 50 */
 	uint32_t first_rto_us;	 /* … before a round trip was measured; 0: 2000 */
 	uint32_t check_us; /* silence of a called peer before its epoch is asked for; 0: 50000 */
-	uint32_t handler_workers; /* of GN_DGRAM_IN_WORKER, per endpoint; 0: 64 */
-	uint32_t stack_bytes;	  /* of a worker; 0: 64 KiB */
+	/* of GN_DGRAM_IN_WORKER, per endpoint, for all callers; calls beyond: BUSY; 0: 64 */
+	uint32_t handler_workers;
+	uint32_t stack_bytes; /* of a worker; 0: 64 KiB */
 	/* Limits on what peers can make an endpoint keep: see docs/limits.md. */
 	uint32_t max_peers;	   /* 0: half of receives; idle ones give way to others */
 	uint64_t max_peer_bytes;   /* large requests under reassembly of one peer; 0: 1 MiB */
@@ -105,7 +109,11 @@ struct gn_dgram_request {
 	const void *data; /* len bytes, aligned to 8, in the receive buffer; do not change them */
 	uint32_t len;
 	uint32_t method;
-	/* Store up to room bytes of the result here, and their number in result_len. */
+	/*
+	 * Store up to room bytes of the result here, and their number in result_len. A longer
+	 * result needs gn_dgram_result(): with result_len > room the call ends with GN_RPC_FAILED,
+	 * without a result, and the log says so once.
+	 */
 	void *result;
 	uint32_t room;
 	uint32_t result_len;	    /* 0 when the handler starts */
@@ -116,9 +124,10 @@ struct gn_dgram_request {
 
 /*
  * Executes a request and returns its status: GN_RPC_OK, GN_RPC_DENIED, GN_RPC_BUSY, GN_RPC_FAILED
- * or a code of its own up to 65535. Runs within gn_dgram_poll() and must not wait or call, unless
- * it is registered with GN_DGRAM_IN_WORKER: then it runs in a worker of the endpoint and may do
- * both, and data is a copy.
+ * or a code of its own from GN_RPC_FAILED + 1 to 65535; any other status becomes GN_RPC_FAILED, and
+ * the log says so once. Runs within gn_dgram_poll() and must not wait or call, unless it is
+ * registered with GN_DGRAM_IN_WORKER: then it runs in a worker of the endpoint and may do both, and
+ * data is a copy.
  */
 typedef unsigned gn_dgram_handler(void *arg, struct gn_dgram_request *request);
 /*
@@ -138,8 +147,9 @@ GN_API int gn_dgram_handle(struct gn_dgram_node *node, unsigned method, gn_dgram
 
 /*
  * In a handler: a buffer of at least bytes for the result, which replaces request->result and
- * request->room. For results that do not fit request->room. NULL: more than GN_DGRAM_BYTES_MAX, or
- * max_answer_bytes are kept; return GN_RPC_BUSY or GN_RPC_TOO_BIG.
+ * request->room. For results that do not fit request->room. NULL: max_answer_bytes are kept, there
+ * is no memory (return GN_RPC_BUSY), or more than GN_DGRAM_BYTES_MAX (return GN_RPC_FAILED or a
+ * code of your own); gn_error() says which.
  */
 GN_API void *gn_dgram_result(struct gn_dgram_request *request, uint32_t bytes);
 
@@ -152,8 +162,9 @@ GN_API void *gn_dgram_result(struct gn_dgram_request *request, uint32_t bytes);
 GN_API int gn_dgram_endpoint_create(struct gn_dgram_node *node, uint32_t thread,
 				    struct gn_dgram_endpoint **out);
 /*
- * Calls that are outstanding end with GN_RPC_CANCELED. Workers that have not returned are
- * discarded: their stacks are freed without unwinding. -EDEADLK: called by a worker or a handler.
+ * Call it in the endpoint's thread, before the thread ends. Calls that are outstanding end with
+ * GN_RPC_CANCELED. Workers that have not returned are discarded: their stacks are freed without
+ * unwinding, and the code after their call never runs. -EDEADLK: called by a worker or a handler.
  */
 GN_API int gn_dgram_endpoint_destroy(struct gn_dgram_endpoint *endpoint);
 
@@ -169,7 +180,8 @@ GN_API int gn_dgram_wait(struct gn_dgram_endpoint *endpoint, uint64_t deadline_n
 GN_API int gn_dgram_run(struct gn_dgram_endpoint *endpoint, uint64_t deadline_ns);
 /*
  * A source for gn_wait(), or through gn_source_fd() for another event loop: ready when
- * gn_dgram_poll() should be called.
+ * gn_dgram_poll() should be called. The fd becomes readable only while the source is armed: poll
+ * until there is nothing to do, then gn_source_arm(), then sleep (see gannet/base.h).
  */
 GN_API struct gn_source *gn_dgram_source(struct gn_dgram_endpoint *endpoint);
 
@@ -178,8 +190,9 @@ GN_API struct gn_source *gn_dgram_source(struct gn_dgram_endpoint *endpoint);
 /*
  * The peer that is thread number thread of the node at addr; the same pointer every time. Does not
  * wait and does not connect: the first call does. A peer lives as long as the endpoint, and stays
- * valid when its node restarts. -EINVAL: thread is too large, or another number than the endpoint's
- * with GN_DGRAM_MAPPED. -ENOSPC: the endpoint has max_peers.
+ * valid when its node restarts. -EINVAL: addr is not an address of the fabric's provider, or the
+ * node's own; thread is too large, or another number than the endpoint's with GN_DGRAM_MAPPED.
+ * -ENOSPC: the endpoint has max_peers.
  */
 GN_API int gn_dgram_peer_open(struct gn_dgram_endpoint *endpoint, const char *addr, uint32_t thread,
 			      struct gn_dgram_peer **out);
@@ -233,20 +246,23 @@ struct gn_dgram_op {
 
 /*
  * Calls and waits for the end. In a worker: other workers run meanwhile. Elsewhere: polls the
- * endpoint. Returns 0 with op->status, or an error as of gn_dgram_submit(); then nothing was sent.
+ * endpoint. Returns 0 with op->status, or an error as of gn_dgram_submit(); then nothing was sent,
+ * and op->status is GN_RPC_CANCELED. Does not return -EAGAIN: calls beyond opts.calls wait.
  * -EDEADLK: called by a handler that is not in a worker, or by a done function.
  */
 GN_API int gn_dgram_call(struct gn_dgram_op *op);
 /*
  * Makes several calls, to one or several peers of one endpoint, and waits for all. Requests to one
- * peer share datagrams. Returns 0 with a status in each op, or the error of the first op that could
- * not be submitted, when all before it have ended; that op and all after it get GN_RPC_CANCELED.
+ * peer share datagrams. n may exceed opts.calls: the rest waits. Returns 0 with a status in each
+ * op, or the error of the first op that could not be submitted, when all before it have ended; that
+ * op and all after it get GN_RPC_CANCELED.
  */
 GN_API int gn_dgram_call_all(struct gn_dgram_op *ops, unsigned n);
 /*
  * Starts a call. The request is sent by the next poll, or by gn_dgram_flush(). -EAGAIN: opts.calls
- * are outstanding. -EMSGSIZE: more than GN_DGRAM_BYTES_MAX. -EBUSY: the op is under way. -EINVAL,
- * -EPERM. A call to a peer that has no free slot or no credit waits its turn, in order.
+ * calls are outstanding. -EMSGSIZE: more than GN_DGRAM_BYTES_MAX. -EBUSY: the op is under way.
+ * -EINVAL, -EPERM. After an error other than -EBUSY op->status is GN_RPC_CANCELED. A call to a peer
+ * that has no free slot or no credit waits its turn, in order.
  */
 GN_API int gn_dgram_submit(struct gn_dgram_op *op);
 /* Sends all that was submitted and answered, as far as peers have granted it. */

@@ -35,7 +35,7 @@ enum gn_rpc_status {
 	GN_RPC_OK,
 	GN_RPC_TIMEOUT,	  /* no result by the deadline; the call may be executed */
 	GN_RPC_CANCELED,  /* by gn_rpc_cancel(); the call may be executed */
-	GN_RPC_PEER_GONE, /* the connection broke; the call may have been executed */
+	GN_RPC_PEER_GONE, /* the connection or epoch ended; the call may have been executed */
 	GN_RPC_NO_METHOD, /* the server has no handler for the method */
 	GN_RPC_TOO_BIG,	  /* the result exceeds result_room or max_large */
 	GN_RPC_DENIED,

@@ -114,6 +114,7 @@ static uint32_t accept_associate(struct dgram_conn *conn, struct dgram_remote *r
 		return DGRAM_HELLO_BUSY;
 	}
 	remote->attempt = hello->attempt;
+	dgram_remote_reached(remote);
 	conn->out->index = index;
 	return DGRAM_HELLO_OK;
 }
@@ -237,7 +238,8 @@ static void accept_hello_new(struct dgram_conn *conn, const struct dgram_hello *
 	conn->out->random = gn_random();
 	conn->out->index = 0;
 	if (((hello->flags ^ node->opts.flags) & GN_DGRAM_MAPPED) ||
-	    ((hello->flags & GN_DGRAM_MAPPED) && hello->threads != node->opts.threads))
+	    ((hello->flags & GN_DGRAM_MAPPED) && hello->threads != node->opts.threads) ||
+	    hello->incarnation == node->incarnation) /* by another name of its own address */
 		accept_reply(conn, DGRAM_HELLO_REFUSED);
 	else if (node->n_endpoints < node->opts.threads ||
 		 (remote && accept_is_early(remote, hello)))

@@ -281,14 +281,31 @@ void dgram_call_start_blocked(struct gn_dgram_endpoint *ep)
 	}
 }
 
+static int __attribute__((cold)) call_invalid(const struct gn_dgram_op *op)
+{
+	if (!op || !op->peer)
+		return gn_fail_text(-EINVAL,
+				    op ? "dgram: the op's peer is NULL" : "dgram: the op is NULL");
+	if (op->method >= GN_DGRAM_METHODS_MAX)
+		return gn_fail(-EINVAL, "dgram: method %u is not below GN_DGRAM_METHODS_MAX (%u)",
+			       op->method, GN_DGRAM_METHODS_MAX);
+	if (op->request_len > GN_DGRAM_BYTES_MAX)
+		return gn_fail(-EMSGSIZE,
+			       "dgram: a request of %u bytes exceeds GN_DGRAM_BYTES_MAX (%u)",
+			       op->request_len, GN_DGRAM_BYTES_MAX);
+	if (!op->request && op->request_len)
+		return gn_fail(-EINVAL, "dgram: the op's request is NULL, and request_len is %u",
+			       op->request_len);
+	return gn_fail(-EINVAL, "dgram: the op's result is NULL, and result_room is %u",
+		       op->result_room);
+}
+
 static int call_check(const struct gn_dgram_op *op)
 {
 	if (unlikely(!op || !op->peer || (!op->request && op->request_len) ||
-		     (!op->result && op->result_room) || op->method >= GN_DGRAM_METHODS_MAX))
-		return gn_fail_text(-EINVAL, "dgram: the op has no peer, no buffer, or no method "
-					     "below GN_DGRAM_METHODS_MAX");
-	if (unlikely(op->request_len > GN_DGRAM_BYTES_MAX))
-		return gn_fail_text(-EMSGSIZE, "dgram: a request exceeds GN_DGRAM_BYTES_MAX");
+		     (!op->result && op->result_room) || op->method >= GN_DGRAM_METHODS_MAX ||
+		     op->request_len > GN_DGRAM_BYTES_MAX))
+		return call_invalid(op);
 	return dgram_ep_check(op->peer->ep, "gn_dgram_submit()");
 }
 
@@ -422,12 +439,14 @@ bool dgram_call_is_under_way(const struct gn_dgram_op *op)
 
 int gn_dgram_submit(struct gn_dgram_op *op)
 {
-	if (unlikely(op && op->peer && op->peer->ep->n_ops >= op->peer->ep->node->opts.calls))
-		return gn_fail_text(-EAGAIN, "gn_dgram_submit(): opts.calls are outstanding");
 	if (unlikely(dgram_call_is_under_way(op)))
 		return gn_fail_text(-EBUSY, "gn_dgram_submit(): the op is under way");
-	if (op)
+	if (likely(op)) {
+		op->status = GN_RPC_CANCELED; /* unless it is started */
 		op->waiter = NULL;
+	}
+	if (unlikely(op && op->peer && op->peer->ep->n_ops >= op->peer->ep->node->opts.calls))
+		return gn_fail_text(-EAGAIN, "gn_dgram_submit(): opts.calls calls are outstanding");
 	return dgram_call_submit(op);
 }
 

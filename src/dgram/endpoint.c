@@ -124,7 +124,18 @@ int gn_dgram_flush(struct gn_dgram_endpoint *ep)
 	return rc;
 }
 
-int gn_dgram_wait(struct gn_dgram_endpoint *ep, uint64_t deadline_ns)
+/* May the caller poll until something happens? */
+static int ep_check_waits(const struct gn_dgram_endpoint *ep, const char *what)
+{
+	const int rc = dgram_ep_check(ep, what);
+
+	if (unlikely(!rc && (ep->current || ep->in_handler)))
+		return gn_fail(-EDEADLK, "%s: within a worker or a handler", what);
+	return rc;
+}
+
+/* gn_dgram_wait() without the checks, and without a text for -ETIMEDOUT. */
+static int ep_wait(struct gn_dgram_endpoint *ep, uint64_t deadline_ns)
 {
 	deadline_ns = deadline_given(deadline_ns);
 	for (;;) {
@@ -147,18 +158,30 @@ int gn_dgram_wait(struct gn_dgram_endpoint *ep, uint64_t deadline_ns)
 	}
 }
 
+int gn_dgram_wait(struct gn_dgram_endpoint *ep, uint64_t deadline_ns)
+{
+	int rc = ep_check_waits(ep, "gn_dgram_wait()");
+
+	if (rc)
+		return rc;
+	rc = ep_wait(ep, deadline_ns);
+	return rc == -ETIMEDOUT ? gn_fail_text(rc, "gn_dgram_wait(): there was nothing to do") : rc;
+}
+
 int gn_dgram_run(struct gn_dgram_endpoint *ep, uint64_t deadline_ns)
 {
-	int rc = dgram_ep_check(ep, "gn_dgram_run()");
+	int rc = ep_check_waits(ep, "gn_dgram_run()");
 
 	while (!rc && ep->n_workers) {
-		const int n = gn_dgram_wait(ep, deadline_ns);
+		const int n = ep_wait(ep, deadline_ns);
 
 		rc = n < 0 ? n : 0;
 		if (!rc && deadline_ns > GN_NO_WAIT && deadline_ns != GN_FOREVER && ep->n_workers &&
 		    ep->now_ns >= deadline_ns)
 			rc = -ETIMEDOUT;
 	}
+	if (rc == -ETIMEDOUT)
+		return gn_fail(rc, "gn_dgram_run(): %u workers have not returned", ep->n_workers);
 	return rc;
 }
 
@@ -249,9 +272,13 @@ int gn_dgram_endpoint_create(struct gn_dgram_node *node, uint32_t thread,
 	struct gn_dgram_endpoint *ep;
 	int rc;
 
-	if (!node || !out || thread >= node->opts.threads)
-		return gn_fail_text(-EINVAL, "gn_dgram_endpoint_create(): no node, or thread is "
-					     "not below its number of threads");
+	if (!node || !out)
+		return gn_fail_text(-EINVAL, "gn_dgram_endpoint_create(): node or out is NULL");
+	if (thread >= node->opts.threads)
+		return gn_fail(-EINVAL,
+			       "gn_dgram_endpoint_create(): thread %u is not below opts.threads "
+			       "of the node (%u)",
+			       thread, node->opts.threads);
 	ep = gn_alloc(sizeof(*ep), GN_CACHELINE);
 	if (!ep)
 		return gn_fail_text(-ENOMEM, "gn_dgram_endpoint_create(): " NO_MEMORY);

@@ -27,8 +27,11 @@
 #define CONN_SENDS     1u
 #define CONN_RECVS     1u
 #define CONN_CQES      (CONN_SENDS + CONN_RECVS + LINK_PROBE_SENDS)
-#define CLOSING_FACTOR 2u /* connections that are closing, beside those that are open */
-#define RESERVED_SHARE 4u /* a quarter of max_handshakes is for each side alone */
+#define CLOSING_FACTOR 2u	   /* connections that are closing, beside those that are open */
+#define RESERVED_SHARE 4u	   /* a quarter of max_handshakes is for each side alone */
+#define LOOK_UP_NS     1000000000u /* between attempts that the provider refuses at once */
+#define FAILING_NS     100000000u  /* before the log says that a node is not reached */
+#define BUSY_NS	       1000000000u /* … that it is busy */
 #define ID_RECV	       1u
 #define ID_SEND	       2u
 
@@ -163,6 +166,62 @@ void dgram_conn_send(struct dgram_conn *conn)
 		link_conn_fail(&conn->link);
 }
 
+/* ---- failures ---- */
+
+/* For the log: the text of the call that failed. */
+static void conn_keep_failure(struct dgram_conn *conn)
+{
+	strncpy(conn->failure, gn_error(), sizeof(conn->failure) - 1);
+}
+
+void dgram_remote_reached(struct dgram_remote *remote)
+{
+	remote->failing_ns = 0;
+	remote->reported = false;
+}
+
+/* A handshake of this node has failed. True: the log shall say so, once until one succeeds. */
+static bool remote_failed(struct dgram_remote *remote, const struct dgram_conn *conn)
+{
+	const uint64_t now_ns = gn_now_ns();
+
+	link_backoff_failed(&remote->backoff);
+	if (conn->refused_at_once) /* by the provider, which logs the reason: a name, or memory */
+		remote->backoff.at_ns = now_ns + LOOK_UP_NS;
+	if (!remote->failing_ns)
+		remote->failing_ns = now_ns;
+	if (remote->reported || conn->refused_at_once ||
+	    __atomic_load_n(&conn->node->stop, __ATOMIC_RELAXED) ||
+	    now_ns - remote->failing_ns < (*conn->failure ? FAILING_NS : BUSY_NS))
+		return false;
+	remote->reported = true;
+	return true;
+}
+
+static void conn_report(const struct dgram_conn *conn)
+{
+	const char *addr = conn->addr;
+	static const char wait[] = "calls to it wait until their deadlines";
+
+	if (*conn->failure)
+		gn_log(GN_LOG_WARN, "dgram: %s; %s", conn->failure, wait);
+	else if (conn->reply == DGRAM_HELLO_BUSY)
+		gn_log(GN_LOG_WARN,
+		       "dgram: %s is busy: not all of its endpoints exist, or one of its limits is "
+		       "reached; %s",
+		       addr, wait);
+	else if (conn->reply == DGRAM_HELLO_REFUSED)
+		gn_log(GN_LOG_WARN,
+		       "dgram: %s refuses this node: GN_DGRAM_MAPPED or the number of threads "
+		       "differs, or it is this node; %s",
+		       addr, wait);
+	else if (conn->reply == DGRAM_HELLO_OK || (conn->purpose == CONN_NEW && !conn->has_index))
+		gn_log(GN_LOG_WARN, "dgram: no call to %s: this node has max_peers; %s", addr,
+		       wait);
+	else
+		gn_log(GN_LOG_WARN, "dgram: %s does not answer; %s", addr, wait);
+}
+
 /* ---- initiator ---- */
 
 static int conn_established(struct link_conn *link, const struct gn_event *event)
@@ -174,8 +233,12 @@ static int conn_established(struct link_conn *link, const struct gn_event *event
 					 [CONN_VERIFY] = DGRAM_HELLO_VERIFY,
 					 [CONN_BYE] = DGRAM_HELLO_BYE};
 
-	if (event->type != GN_EVENT_ESTABLISHED)
-		return event->status ? event->status : -ECONNREFUSED;
+	if (event->type != GN_EVENT_ESTABLISHED) {
+		const int rc = link_connect_error(link, event);
+
+		conn_keep_failure(conn);
+		return rc;
+	}
 	dgram_hello_fill(node, conn->out, kinds[conn->purpose]);
 	if (conn->purpose == CONN_NEW && !*node->addr)
 		conn->out->incarnation = conn->remote->own_incarnation;
@@ -207,8 +270,9 @@ static void remote_connect(struct dgram_remote *remote, uint64_t check_epoch)
 	remote->connecting = true;
 	counter_add(&node->stats.attempts, 1);
 	counter_add(&node->stats.checks, check_epoch != 0);
-	if ((!check_epoch && !conn->has_index) ||
-	    link_conn_connect(&conn->link, remote->addr, &opts))
+	if (check_epoch || conn->has_index)
+		conn->refused_at_once = link_conn_connect(&conn->link, remote->addr, &opts);
+	if (conn->refused_at_once || (!check_epoch && !conn->has_index))
 		link_conn_close(&conn->link);
 	if (!check_epoch && !conn->has_index)
 		dgram_evict(node);
@@ -294,6 +358,7 @@ static void initiator_received(struct dgram_conn *conn, const struct dgram_hello
 {
 	struct dgram_assoc *assoc = dgram_assoc_of_epoch(conn->node, conn->epoch);
 
+	conn->reply = hello->kind;
 	switch (conn->purpose) {
 	case CONN_NEW:
 		initiator_new(conn, hello);
@@ -311,8 +376,10 @@ static void initiator_received(struct dgram_conn *conn, const struct dgram_hello
 	default:
 		break;
 	}
-	if (conn->remote && conn->succeeded)
+	if (conn->remote && conn->succeeded) {
 		conn->remote->backoff = (struct link_backoff){0};
+		dgram_remote_reached(conn->remote);
+	}
 }
 
 /* ---- acceptor ---- */
@@ -370,13 +437,15 @@ static bool control_destroy(struct link_conn *link)
 {
 	struct dgram_conn *conn = conn_of(link);
 	struct gn_dgram_node *node = conn->node;
+	bool report = false;
 
 	link_timer_set(&node->loop.timers, &conn->limit, GN_FOREVER);
 	gn_mutex_lock(&node->lock);
 	if (conn->remote) {
 		conn->remote->connecting = false;
+		memcpy(conn->addr, conn->remote->addr, sizeof(conn->addr));
 		if (!conn->succeeded)
-			link_backoff_failed(&conn->remote->backoff);
+			report = remote_failed(conn->remote, conn);
 		dgram_remote_put(conn->remote);
 	}
 	if (conn->purpose == CONN_VERIFY)
@@ -387,6 +456,8 @@ static bool control_destroy(struct link_conn *link)
 		node->indices[conn->assoc_index] = false;
 	node->conns[conn->index] = NULL;
 	gn_mutex_unlock(&node->lock);
+	if (report)
+		conn_report(conn);
 	gn_free(conn->hello);
 	gn_free(conn);
 	return true;

@@ -9,6 +9,8 @@
 
 #include "dgram/endpoint.h"
 
+#define CONN_FAILURE 256u /* bytes of a text */
+
 enum dgram_purpose {
 	CONN_ACCEPTED, /* begun by another node */
 	CONN_NEW,
@@ -28,12 +30,15 @@ struct dgram_conn {
 	uint32_t index;
 	uint32_t assoc_index; /* NEW: taken for the association */
 	bool has_index;
-	bool replied;	/* the hello of the other side has arrived */
-	bool succeeded; /* … and was as it should be: do not back off */
+	bool refused_at_once; /* the provider did not even begin to connect */
+	bool replied;	      /* the hello of the other side has arrived */
+	bool succeeded;	      /* … and was as it should be: do not back off */
 	/* An accepted conn and the VERIFY for its hello; NULL: none, or closed. */
 	struct dgram_conn *other;
 	struct dgram_hello *hello;    /* accepted: the hello that is being verified; owned */
-	char addr[GN_DGRAM_ADDR_MAX]; /* VERIFY, BYE: where to connect to */
+	char addr[GN_DGRAM_ADDR_MAX]; /* VERIFY, BYE: where to connect to; others: for the log */
+	char failure[CONN_FAILURE];   /* why there is no connection; "": no such reason */
+	uint32_t reply;		      /* kind of the other side's hello; 0: none */
 	struct link_timer limit;
 };
 
@@ -46,6 +51,8 @@ int dgram_conn_create(struct gn_dgram_node *node, enum dgram_purpose purpose,
 void dgram_conn_limit(struct dgram_conn *conn, uint64_t ns);
 /* Sends conn->out. */
 void dgram_conn_send(struct dgram_conn *conn);
+/* The remote node was reached: a later failure is reported again. */
+void dgram_remote_reached(struct dgram_remote *remote);
 /* A hello of this node; the addresses of its threads are for nodes that may call it. */
 void dgram_hello_fill(struct gn_dgram_node *node, struct dgram_hello *out, uint32_t kind);
 struct dgram_assoc *dgram_assoc_of_epoch(struct gn_dgram_node *node, uint64_t epoch);

@@ -21,6 +21,10 @@
 #define ALL_BYTES	(64ull << 20)
 #define HANDSHAKES	64u
 
+#define DGRAM_FLAGS                                                            \
+	(GN_DGRAM_NO_BATCH | GN_DGRAM_NO_COALESCE | GN_DGRAM_NO_ANSWER_BATCH | \
+	 GN_DGRAM_NO_CHEAP_RECV | GN_DGRAM_SIGNAL_ALL | GN_DGRAM_NO_PREFETCH | GN_DGRAM_MAPPED)
+
 #define OR_DEFAULT(member, value) ((member) = (member) ? (member) : (value))
 
 /* ---- options ---- */
@@ -48,16 +52,36 @@ static void opts_defaults(struct gn_dgram_opts *opts, const struct gn_attr *attr
 	OR_DEFAULT(opts->max_handshakes, HANDSHAKES);
 }
 
+/* What the program has given, before defaults and the device change it. */
+static int opts_check_given(const struct gn_dgram_opts *opts)
+{
+	const unsigned unknown = opts->flags & ~(unsigned)DGRAM_FLAGS;
+
+	if (unknown)
+		return gn_fail(-EINVAL, "gn_dgram_node_create(): opts.flags has unknown bits: 0x%x",
+			       unknown);
+	if (opts->threads > GN_DGRAM_THREADS_MAX)
+		return gn_fail(-EINVAL,
+			       "gn_dgram_node_create(): opts.threads is %u, more than "
+			       "GN_DGRAM_THREADS_MAX (%u)",
+			       opts->threads, GN_DGRAM_THREADS_MAX);
+	if (opts->datagram_bytes && opts->datagram_bytes < GN_DGRAM_BYTES_MIN)
+		return gn_fail(-EINVAL,
+			       "gn_dgram_node_create(): opts.datagram_bytes is %u, less than "
+			       "GN_DGRAM_BYTES_MIN (%u)",
+			       opts->datagram_bytes, GN_DGRAM_BYTES_MIN);
+	return 0;
+}
+
 static int opts_check(const struct gn_dgram_opts *opts)
 {
 	const uint32_t slack = opts->receives / 4;
 
-	if (opts->threads > GN_DGRAM_THREADS_MAX)
-		return gn_fail(-EINVAL, "gn_dgram_node_create(): %u threads", opts->threads);
 	if (opts->datagram_bytes < GN_DGRAM_BYTES_MIN)
-		return gn_fail(-EINVAL,
-			       "gn_dgram_node_create(): datagrams of %u bytes are too short",
-			       opts->datagram_bytes);
+		return gn_fail(-EOPNOTSUPP,
+			       "gn_dgram_node_create(): the device's datagrams of %u bytes are "
+			       "shorter than GN_DGRAM_BYTES_MIN (%u)",
+			       opts->datagram_bytes, GN_DGRAM_BYTES_MIN);
 	if (opts->receives < RECEIVES_MIN || opts->calls > opts->receives / 2)
 		return gn_fail(-EINVAL,
 			       "gn_dgram_node_create(): %u receives are too few for %u calls",
@@ -101,9 +125,12 @@ int gn_dgram_node_create(struct gn_fabric *fabric, const char *addr,
 	struct gn_dgram_node *node;
 	int rc;
 
-	if (!fabric || !out || (addr && strlen(addr) >= GN_DGRAM_ADDR_MAX))
-		return gn_fail_text(-EINVAL, "gn_dgram_node_create(): no fabric, or the address "
-					     "is too long");
+	if (!fabric || !out)
+		return gn_fail_text(-EINVAL, "gn_dgram_node_create(): fabric or out is NULL");
+	if (addr && strlen(addr) >= GN_DGRAM_ADDR_MAX)
+		return gn_fail(-EINVAL,
+			       "gn_dgram_node_create(): the address has %zu bytes, more than %u",
+			       strlen(addr), GN_DGRAM_ADDR_MAX - 1);
 	node = gn_alloc(sizeof(*node), GN_CACHELINE);
 	if (!node)
 		return gn_fail_text(-ENOMEM, "gn_dgram_node_create(): " NO_MEMORY);
@@ -111,6 +138,8 @@ int gn_dgram_node_create(struct gn_fabric *fabric, const char *addr,
 	gn_mutex_init(&node->lock);
 	node->attr.size = sizeof(node->attr);
 	rc = SIZED_READ(&node->opts, opts, "gn_dgram_opts");
+	if (!rc)
+		rc = opts_check_given(&node->opts);
 	if (!rc)
 		rc = gn_fabric_query(fabric, &node->attr);
 	if (!rc && !(node->attr.caps & GN_CAP_UD))
@@ -154,13 +183,22 @@ int gn_dgram_node_destroy(struct gn_dgram_node *node)
 int gn_dgram_handle(struct gn_dgram_node *node, unsigned method, gn_dgram_handler *fn,
 		    gn_dgram_prefetch *prefetch, void *arg, unsigned flags)
 {
-	if (!node || !fn || method >= GN_DGRAM_METHODS_MAX || flags & ~GN_DGRAM_IN_WORKER)
-		return gn_fail(-EINVAL, "gn_dgram_handle(): no function, or method %u", method);
+	if (!node || !fn)
+		return gn_fail_text(-EINVAL, "gn_dgram_handle(): node or fn is NULL");
+	if (method >= GN_DGRAM_METHODS_MAX)
+		return gn_fail(
+			-EINVAL,
+			"gn_dgram_handle(): method %u is not below GN_DGRAM_METHODS_MAX (%u)",
+			method, GN_DGRAM_METHODS_MAX);
+	if (flags & ~GN_DGRAM_IN_WORKER)
+		return gn_fail(-EINVAL, "gn_dgram_handle(): flags has unknown bits: 0x%x",
+			       flags & ~GN_DGRAM_IN_WORKER);
 	if (node->had_endpoints)
 		return gn_fail_text(-EBUSY, "gn_dgram_handle(): after the first endpoint");
 	if (node->methods[method].fn)
 		return gn_fail(-EEXIST, "gn_dgram_handle(): method %u has a handler", method);
-	node->methods[method] = (struct dgram_method){fn, prefetch, arg, flags};
+	node->methods[method] =
+		(struct dgram_method){.fn = fn, .prefetch = prefetch, .arg = arg, .flags = flags};
 	node->any_prefetch |= prefetch != NULL;
 	return 0;
 }

@@ -20,6 +20,7 @@ struct dgram_method {
 	gn_dgram_prefetch *prefetch;
 	void *arg;
 	unsigned flags;
+	bool reported; /* atomic: an error of the handler was logged */
 };
 
 /* Another node: named by its address, or known by an association only. */
@@ -35,6 +36,8 @@ struct dgram_remote {
 	char claim[GN_DGRAM_ADDR_MAX]; /* unverified: the address */
 	bool connecting;	       /* by this node */
 	struct link_backoff backoff;
+	uint64_t failing_ns; /* the first handshake that failed since one succeeded; 0: none */
+	bool reported;	     /* … and the log says so */
 	uint32_t n_assocs;
 	/*
 	 * From endpoints to the control thread; atomic: an epoch to check, one that a peer cannot

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/mutant.h"
 #include "dgram/endpoint.h"
+#include "fabric/addr.h"
 
 /* ---- table ---- */
 
@@ -435,6 +436,32 @@ void dgram_peer_assoc_down(struct link_task *task)
 
 /* ---- public ---- */
 
+static int peer_open_check(const struct gn_dgram_endpoint *ep, const char *addr, uint32_t thread)
+{
+	if (!addr || !*addr)
+		return gn_fail_text(-EINVAL, "gn_dgram_peer_open(): there is no address");
+	if (strlen(addr) >= GN_DGRAM_ADDR_MAX)
+		return gn_fail(-EINVAL,
+			       "gn_dgram_peer_open(): the address has %zu bytes, more than %u",
+			       strlen(addr), GN_DGRAM_ADDR_MAX - 1);
+	if (!strcmp(addr, ep->node->addr))
+		return gn_fail(-EINVAL,
+			       "gn_dgram_peer_open(): %s is the node's own address; a node cannot "
+			       "call itself",
+			       addr);
+	if (thread >= GN_DGRAM_THREADS_MAX)
+		return gn_fail(-EINVAL,
+			       "gn_dgram_peer_open(): thread %u is not below GN_DGRAM_THREADS_MAX "
+			       "(%u)",
+			       thread, GN_DGRAM_THREADS_MAX);
+	if (ep->flags & GN_DGRAM_MAPPED && thread != ep->thread)
+		return gn_fail(-EINVAL,
+			       "gn_dgram_peer_open(): with GN_DGRAM_MAPPED thread %u cannot call "
+			       "thread %u",
+			       ep->thread, thread);
+	return fabric_addr_check(ep->node->fabric, addr);
+}
+
 int gn_dgram_peer_open(struct gn_dgram_endpoint *ep, const char *addr, uint32_t thread,
 		       struct gn_dgram_peer **out)
 {
@@ -446,12 +473,11 @@ int gn_dgram_peer_open(struct gn_dgram_endpoint *ep, const char *addr, uint32_t 
 
 	if (rc)
 		return rc;
-	if (!addr || !*addr || strlen(addr) >= GN_DGRAM_ADDR_MAX || !out ||
-	    thread >= GN_DGRAM_THREADS_MAX || (ep->flags & GN_DGRAM_MAPPED && thread != ep->thread))
-		return gn_fail(-EINVAL,
-			       "gn_dgram_peer_open(): no address, or no thread %u to call from "
-			       "thread %u",
-			       thread, ep->thread);
+	rc = peer_open_check(ep, addr, thread);
+	if (!out)
+		rc = gn_fail_text(-EINVAL, "gn_dgram_peer_open(): out is NULL");
+	if (rc)
+		return rc;
 	gn_mutex_lock(&ep->node->lock);
 	full = ep->node->n_remotes >= ep->node->opts.max_peers;
 	remote = dgram_remote_get(ep->node, addr);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "base/mutant.h"
 #include "dgram/endpoint.h"
 
@@ -136,7 +137,7 @@ static void serve_finish(struct gn_dgram_peer *peer, struct dgram_slot *slot, ui
 			 unsigned status, const uint8_t *data, uint32_t len)
 {
 	slot->state = DGRAM_SLOT_ANSWERED;
-	slot->status = status <= UINT16_MAX ? (uint16_t)status : GN_RPC_FAILED;
+	slot->status = (uint16_t)status;
 	slot->len = len;
 	if (likely(len <= DGRAM_INLINE_ANSWER)) {
 		if (len)
@@ -175,12 +176,20 @@ void *gn_dgram_result(struct gn_dgram_request *request, uint32_t bytes)
 
 	if (bytes <= request->room)
 		return request->result;
-	if (bytes > GN_DGRAM_BYTES_MAX ||
-	    ep->kept_bytes + answer_bytes(bytes) > ep->node->opts.max_answer_bytes)
+	if (bytes > GN_DGRAM_BYTES_MAX) {
+		gn_fail(-EMSGSIZE, "gn_dgram_result(): %u bytes exceed GN_DGRAM_BYTES_MAX (%u)",
+			bytes, GN_DGRAM_BYTES_MAX);
 		return NULL;
+	}
+	if (ep->kept_bytes + answer_bytes(bytes) > ep->node->opts.max_answer_bytes) {
+		gn_fail_text(-ENOSPC, "gn_dgram_result(): max_answer_bytes are kept for callers");
+		return NULL;
+	}
 	large = gn_alloc(bytes, 0);
-	if (!large)
+	if (!large) {
+		gn_fail_text(-ENOMEM, "gn_dgram_result(): " NO_MEMORY);
 		return NULL;
+	}
 	gn_free(job->large);
 	job->large = large;
 	request->result = large;
@@ -188,10 +197,37 @@ void *gn_dgram_result(struct gn_dgram_request *request, uint32_t bytes)
 	return large;
 }
 
+/* The handler broke its contract. Logged once per method: callers decide how often it happens. */
+static void __attribute__((cold))
+serve_misused(struct gn_dgram_node *node, uint32_t method, const struct gn_dgram_request *request,
+	      unsigned status)
+{
+	if (__atomic_exchange_n(&node->methods[method].reported, true, __ATOMIC_RELAXED))
+		return;
+	if (request->result_len > request->room)
+		gn_log(GN_LOG_ERROR,
+		       "dgram: the handler of method %u set result_len to %u with room for %u "
+		       "bytes: its caller gets GN_RPC_FAILED; see gn_dgram_result()",
+		       method, request->result_len, request->room);
+	else
+		gn_log(GN_LOG_ERROR,
+		       "dgram: the handler of method %u returned %u: %s; its caller gets "
+		       "GN_RPC_FAILED",
+		       method, status,
+		       status < GN_RPC_FAILED ? "only the library may use this status" :
+						"statuses end at 65535");
+}
+
+static bool status_is_handlers(unsigned status)
+{
+	return status == GN_RPC_OK || (status >= GN_RPC_DENIED && status <= UINT16_MAX);
+}
+
 /* Runs the handler; returns its status. */
 unsigned dgram_serve_run(struct gn_dgram_peer *peer, const struct dgram_method *method,
 			 struct gn_dgram_request *request, struct dgram_job *job)
 {
+	struct gn_dgram_node *node = peer->ep->node;
 	unsigned status;
 
 	request->peer = peer;
@@ -200,8 +236,11 @@ unsigned dgram_serve_run(struct gn_dgram_peer *peer, const struct dgram_method *
 	ep_count(peer->ep, executed);
 	peer->ep->events++;
 	status = method->fn(method->arg, request);
-	if (request->result_len > request->room)
-		request->result_len = request->room;
+	if (unlikely(request->result_len > request->room || !status_is_handlers(status))) {
+		serve_misused(node, (uint32_t)(method - node->methods), request, status);
+		request->result_len = 0;
+		return GN_RPC_FAILED;
+	}
 	return status;
 }
 

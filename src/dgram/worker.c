@@ -320,6 +320,13 @@ static int waiter_wait(struct gn_dgram_endpoint *ep, struct dgram_waiter *waiter
 	return 0;
 }
 
+/* They were not started. One that is under way gets its status when it ends. */
+static void ops_reject(struct gn_dgram_op *ops, unsigned n)
+{
+	for (unsigned i = 0; i < n; i++)
+		ops[i].status = GN_RPC_CANCELED;
+}
+
 int gn_dgram_call_all(struct gn_dgram_op *ops, unsigned n)
 {
 	struct dgram_waiter waiter = {0};
@@ -327,29 +334,36 @@ int gn_dgram_call_all(struct gn_dgram_op *ops, unsigned n)
 	int rc = 0, waited;
 	unsigned i;
 
-	if (unlikely(!ops || !n || !ops->peer))
-		return n ? gn_fail_text(-EINVAL, "gn_dgram_call(): no op, or no peer") : 0;
+	if (unlikely(!n))
+		return 0;
+	if (unlikely(!ops || !ops->peer)) {
+		ops_reject(ops, ops ? n : 0);
+		return gn_fail_text(-EINVAL, ops ? "gn_dgram_call(): the op's peer is NULL" :
+						   "gn_dgram_call(): the op is NULL");
+	}
 	ep = ops->peer->ep;
 	waiter.worker = ep->current;
-	if (unlikely(ep->in_handler))
+	if (unlikely(ep->in_handler)) {
+		ops_reject(ops, n);
 		return gn_fail_text(-EDEADLK, "gn_dgram_call(): within a handler or done function");
+	}
 	for (i = 0; i < n; i++) {
 		if (unlikely(dgram_call_is_under_way(&ops[i]))) {
 			rc = gn_fail_text(-EBUSY, "gn_dgram_call(): the op is under way");
 			break;
 		}
 		ops[i].waiter = &waiter;
-		if (unlikely(i && (!ops[i].peer || ops[i].peer->ep != ep)))
-			rc = gn_fail_text(-EINVAL,
-					  "gn_dgram_call_all(): peers of several endpoints");
+		if (unlikely(i && ops[i].peer && ops[i].peer->ep != ep))
+			rc = gn_fail(-EINVAL,
+				     "gn_dgram_call_all(): op %u calls a peer of another endpoint",
+				     i);
 		else
 			rc = dgram_call_submit(&ops[i]);
 		if (unlikely(rc))
 			break;
 		waiter.pending++;
 	}
-	for (unsigned k = i; k < n; k++)
-		ops[k].status = GN_RPC_CANCELED;
+	ops_reject(ops + i, n - i);
 	waited = waiter_wait(ep, &waiter);
 	return rc ? rc : waited;
 }

@@ -5,6 +5,7 @@
  */
 #include "base/fail.h"
 #include "base/sized.h"
+#include "fabric/addr.h"
 #include "fabric/fabric.h"
 
 #include <errno.h>
@@ -24,6 +25,13 @@ static const char *addr_after_provider(const struct gn_fabric *fabric, const cha
 	gn_fail_log(0, "fabric: '%s' is not an address of provider %s: these start with '%s:'",
 		    addr ? addr : "", fabric->provider->name, fabric->provider->name);
 	return NULL;
+}
+
+int fabric_addr_check(struct gn_fabric *fabric, const char *addr)
+{
+	const char *own = addr_after_provider(fabric, addr);
+
+	return own ? fabric->provider->addr_check(fabric, own) : -EINVAL;
 }
 
 int gn_listener_create(struct gn_ctx *ctx, const char *addr, struct gn_chan *chan, unsigned flags,

@@ -124,6 +124,13 @@ static int no_listen(struct gn_listener *listener, const char *addr)
 	return -EOPNOTSUPP;
 }
 
+static int any_addr(struct gn_fabric *fabric, const char *addr)
+{
+	(void)fabric;
+	(void)addr;
+	return 0;
+}
+
 static int no_connect(struct gn_qp *qp, const char *addr, const struct gn_conn_opts *opts)
 {
 	(void)qp;
@@ -185,6 +192,7 @@ static const struct provider defaults = {
 	.post_send = take_no_sends,
 	.post_plain = none_is_plain,
 	.post_recv = take_no_receives,
+	.addr_check = any_addr,
 	.listen_init = no_listen,
 	.listen_fini = listener_nothing,
 	.connect = no_connect,

@@ -285,6 +285,8 @@ struct provider {
 	bool (*post_plain)(struct gn_qp *qp, const struct gn_wr *wr);
 	unsigned (*post_recv)(struct gn_qp *qp, const struct gn_recv_wr *wr, unsigned n);
 
+	/* Could connect() use it? Looks up no names. Default: yes. */
+	int (*addr_check)(struct gn_fabric *fabric, const char *addr);
 	int (*listen_init)(struct gn_listener *listener,
 			   const char *addr); /* addr: the part after "provider:" */
 	void (*listen_fini)(struct gn_listener *listener);

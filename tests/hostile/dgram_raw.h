@@ -86,7 +86,7 @@ static inline unsigned victim_blob(void *arg, struct gn_dgram_request *request)
 	memcpy(&bytes, request->data, request->len < 4 ? request->len : 4);
 	room = gn_dgram_result(request, bytes);
 	if (!room)
-		return bytes > GN_DGRAM_BYTES_MAX ? GN_RPC_TOO_BIG : GN_RPC_BUSY;
+		return bytes > GN_DGRAM_BYTES_MAX ? GN_RPC_DENIED : GN_RPC_BUSY;
 	fill(room, bytes, bytes);
 	request->result_len = bytes;
 	return GN_RPC_OK;

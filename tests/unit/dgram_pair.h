@@ -12,11 +12,12 @@
 
 #define PAIR_LIMIT_US 5000000u
 
-enum pair_method { PAIR_ECHO = 1, PAIR_HOLD };
+enum pair_method { PAIR_ECHO = 1, PAIR_HOLD, PAIR_POLLED };
 
 struct pair {
 	struct gn_dgram_opts opts; /* of the server */
 	gn_dgram_handler *hold;	   /* PAIR_HOLD, in a worker; NULL: none */
+	gn_dgram_handler *polled;  /* PAIR_POLLED, within the poll; NULL: none */
 	struct gn_fabric *fabric;
 	char addr[64];
 	struct gn_dgram_node *node, *server_node; /* the caller's and the server's */
@@ -51,6 +52,9 @@ static inline void pair_open(struct pair *p)
 		assert_int_equal(gn_dgram_handle(p->server_node, PAIR_HOLD, p->hold, NULL, p,
 						 GN_DGRAM_IN_WORKER),
 				 0);
+	if (p->polled)
+		assert_int_equal(
+			gn_dgram_handle(p->server_node, PAIR_POLLED, p->polled, NULL, p, 0), 0);
 	assert_int_equal(gn_dgram_endpoint_create(p->server_node, 0, &p->server_ep), 0);
 	assert_int_equal(gn_dgram_node_create(p->fabric, NULL, NULL, &p->node), 0);
 	assert_int_equal(gn_dgram_endpoint_create(p->node, 0, &p->ep), 0);

@@ -73,7 +73,7 @@ static inline unsigned dgram_fill(void *arg, struct gn_dgram_request *r)
 		return GN_RPC_FAILED;
 	to = gn_dgram_result(r, ask[1]);
 	if (!to)
-		return GN_RPC_TOO_BIG;
+		return GN_RPC_BUSY;
 	fill(to, ask[1], ask[0] + 1);
 	r->result_len = ask[1];
 	return GN_RPC_OK;

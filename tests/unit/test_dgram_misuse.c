@@ -36,7 +36,9 @@ static int arguments(struct dgram_world *w, struct gn_dgram_endpoint *ep,
 	addr[sizeof(addr) - 1] = 0;
 	EXPECT(gn_dgram_call(NULL) == -EINVAL && gn_dgram_submit(NULL) == -EINVAL);
 	EXPECT(gn_dgram_cancel(NULL) == -EINVAL && gn_dgram_call_all(NULL, 1) == -EINVAL);
-	EXPECT(gn_dgram_submit(&op) == -EINVAL && gn_dgram_call(&op) == -EINVAL);
+	EXPECT(gn_dgram_submit(&op) == -EINVAL && op.status == GN_RPC_CANCELED);
+	op.status = GN_RPC_OK;
+	EXPECT(gn_dgram_call(&op) == -EINVAL && op.status == GN_RPC_CANCELED);
 	EXPECT(gn_dgram_poll(NULL) == -EINVAL && gn_dgram_wait(NULL, GN_NO_WAIT) == -EINVAL);
 	EXPECT(gn_dgram_run(NULL, 0) == -EINVAL && gn_dgram_flush(NULL) == -EINVAL);
 	EXPECT(gn_dgram_spawn(NULL, NULL, NULL) == -EINVAL);
@@ -56,7 +58,9 @@ static int arguments(struct dgram_world *w, struct gn_dgram_endpoint *ep,
 	EXPECT(gn_dgram_submit(&op) == -EINVAL);
 	op = OP(server, ECHO, result);
 	op.request_len = GN_DGRAM_BYTES_MAX + 1;
-	EXPECT(gn_dgram_submit(&op) == -EMSGSIZE && gn_dgram_call(&op) == -EMSGSIZE);
+	EXPECT(gn_dgram_submit(&op) == -EMSGSIZE && op.status == GN_RPC_CANCELED);
+	op.status = GN_RPC_OK;
+	EXPECT(gn_dgram_call(&op) == -EMSGSIZE && op.status == GN_RPC_CANCELED);
 	op = OP(server, ECHO, result);
 	op.request = NULL;
 	EXPECT(gn_dgram_submit(&op) == -EINVAL);
@@ -178,6 +182,7 @@ struct doer {
 	char result[16];
 	int rc[4];
 	unsigned done;
+	bool canceled;
 };
 
 static void next_done(struct gn_dgram_op *op)
@@ -193,6 +198,7 @@ static void first_done(struct gn_dgram_op *op)
 	struct gn_dgram_op call = OP(op->peer, ECHO, d->result);
 
 	d->rc[0] = gn_dgram_call(&call);
+	d->canceled = call.status == GN_RPC_CANCELED;
 	d->rc[1] = gn_dgram_poll(d->ep);
 	d->rc[2] = gn_dgram_endpoint_destroy(d->ep);
 	d->next = OP(op->peer, ECHO, d->result);
@@ -224,7 +230,7 @@ static int waits_wrongly(struct dgram_world *w, struct gn_dgram_endpoint *ep,
 	while (d.done < 2)
 		EXPECT(gn_dgram_wait(ep, gn_deadline_us(UNIT_PATIENCE_US)) > 0);
 	EXPECT(d.rc[0] == -EDEADLK && d.rc[1] == -EDEADLK && d.rc[2] == -EDEADLK && !d.rc[3]);
-	EXPECT(d.next.status == GN_RPC_OK);
+	EXPECT(d.next.status == GN_RPC_OK && d.canceled);
 	d.done = 0;
 	EXPECT(gn_dgram_spawn(ep, worker_polls, &d) == 0);
 	EXPECT(gn_dgram_run(ep, gn_deadline_us(UNIT_PATIENCE_US)) == 0);

@@ -109,11 +109,10 @@ int shm_listen_init(struct gn_listener *base, const char *name)
 	struct shm_listener *l = (struct shm_listener *)base;
 	char path[sizeof(struct sockaddr_un)];
 	struct sockaddr_un addr;
-	int rc;
+	int rc = shm_addr_check(base->obj.fabric, name);
 
-	if (!shm_name_ok(name))
-		return gn_fail_log(
-			-EINVAL, "shm: '%.80s' is not a name: 1 to 64 of A-Z a-z 0-9 . _ -", name);
+	if (rc)
+		return rc;
 	snprintf(l->name, sizeof(l->name), "%s", name);
 	listener_lock_path(shm_of(&base->obj), name, path, sizeof(path));
 	rc = listener_lock_name(l, path);
@@ -551,11 +550,10 @@ int shm_connect(struct gn_qp *base, const char *name, const struct gn_conn_opts 
 {
 	struct shm_qp *qp = (struct shm_qp *)base;
 	struct shm_conn *c = &qp->conn;
-	int rc;
+	int rc = shm_addr_check(base->obj.fabric, name);
 
-	if (!shm_name_ok(name))
-		return gn_fail_log(
-			-EINVAL, "shm: '%.80s' is not a name: 1 to 64 of A-Z a-z 0-9 . _ -", name);
+	if (rc)
+		return rc;
 	shm_qp_join(qp);
 	c->sock = (struct chan_fd){.ready = conn_sock_ready};
 	c->sock.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

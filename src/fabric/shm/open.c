@@ -26,6 +26,15 @@ bool shm_name_ok(const char *name)
 	return len >= 1 && len <= 64 && !name[len] && strcmp(name, ".") && strcmp(name, "..");
 }
 
+int shm_addr_check(struct gn_fabric *fabric, const char *name)
+{
+	(void)fabric;
+	if (shm_name_ok(name))
+		return 0;
+	return gn_fail_log(-EINVAL, "shm: '%.80s' is not a name: 1 to 64 of A-Z a-z 0-9 . _ -",
+			   name);
+}
+
 void shm_path(const struct shm_fabric *fabric, const char *name, struct sockaddr_un *out)
 {
 	*out = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -191,6 +200,7 @@ const struct provider provider_shm = {
 	.post_recv = shm_post_recv,
 	.listen_init = shm_listen_init,
 	.listen_fini = shm_listen_fini,
+	.addr_check = shm_addr_check,
 	.connect = shm_connect,
 	.accept = shm_accept,
 	.reject = shm_reject,

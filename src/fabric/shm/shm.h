@@ -427,6 +427,7 @@ static inline struct shm_fabric *shm_of(const struct obj *obj)
 
 /* ---- open.c ---- */
 bool shm_name_ok(const char *name);
+int shm_addr_check(struct gn_fabric *fabric, const char *name);
 /* Path of a socket in the provider's directory. */
 void shm_path(const struct shm_fabric *fabric, const char *name, struct sockaddr_un *out);
 /* Server and client may use different directories: the client's error names its own. */

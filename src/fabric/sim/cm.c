@@ -77,6 +77,13 @@ static struct sim_listener *nic_find_listener(const struct sim_nic *nic, unsigne
 	return listener;
 }
 
+int sim_addr_check(struct gn_fabric *fabric, const char *addr)
+{
+	unsigned node, port;
+
+	return addr_parse(container_of(fabric, struct sim_fabric, fabric)->sim, addr, &node, &port);
+}
+
 int sim_listen_init(struct gn_listener *base, const char *addr)
 {
 	struct sim_listener *listener = container_of(base, struct sim_listener, listener);

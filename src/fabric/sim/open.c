@@ -137,6 +137,7 @@ const struct provider provider_sim = {
 	.post_recv = sim_post_recv,
 	.listen_init = sim_listen_init,
 	.listen_fini = sim_listen_fini,
+	.addr_check = sim_addr_check,
 	.connect = sim_connect,
 	.accept = sim_accept,
 	.reject = sim_reject,

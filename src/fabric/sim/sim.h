@@ -346,6 +346,7 @@ int sim_ah_reverse(struct gn_qp *qp, const struct gn_wc *wc, const void *grh,
 		   struct gn_ud_addr *out);
 
 /* ---- cm.c ---- */
+int sim_addr_check(struct gn_fabric *fabric, const char *addr);
 int sim_listen_init(struct gn_listener *listener, const char *addr);
 void sim_listen_fini(struct gn_listener *listener);
 void sim_listen_unplug(struct sim_listener *listener);

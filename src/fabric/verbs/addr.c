@@ -77,21 +77,39 @@ static int addr_look_up(const char *host, uint16_t port, struct sockaddr_storage
 	return 0;
 }
 
-int vrb_addr_parse(const char *addr, bool passive, struct sockaddr_storage *out)
+/* The parts of addr, if it may be used. */
+static int addr_parts(const char *addr, bool passive, char *host, uint16_t *port)
+{
+	if (addr_split(addr, host, port))
+		return gn_fail_log(-EINVAL,
+				   "verbs: '%s' is not HOST:PORT; an IPv6 HOST goes in brackets",
+				   addr);
+	if (!passive && (!*host || !strcmp(host, "*")))
+		return gn_fail_log(
+			-EINVAL, "verbs: 'verbs:%s' is an address to listen at, not to connect to",
+			addr);
+	return 0;
+}
+
+int vrb_addr_check(struct gn_fabric *fabric, const char *addr)
 {
 	char host[HOST_MAX + 1];
 	uint16_t port;
 
-	if (addr_split(addr, host, &port))
-		return gn_fail_log(-EINVAL,
-				   "verbs: '%s' is not HOST:PORT; an IPv6 HOST goes in brackets",
-				   addr);
+	(void)fabric;
+	return addr_parts(addr, false, host, &port);
+}
+
+int vrb_addr_parse(const char *addr, bool passive, struct sockaddr_storage *out)
+{
+	char host[HOST_MAX + 1];
+	uint16_t port;
+	const int rc = addr_parts(addr, passive, host, &port);
+
+	if (rc)
+		return rc;
 	if (*host && strcmp(host, "*"))
 		return addr_look_up(host, port, out);
-	if (!passive)
-		return gn_fail_log(
-			-EINVAL, "verbs: 'verbs:%s' is an address to listen at, not to connect to",
-			addr);
 	addr_any(port, out);
 	return 0;
 }

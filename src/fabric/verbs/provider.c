@@ -48,6 +48,7 @@ const struct provider provider_verbs = {
 	.post_recv = vrb_post_recv,
 	.listen_init = vrb_listen_init,
 	.listen_fini = vrb_listen_fini,
+	.addr_check = vrb_addr_check,
 	.connect = vrb_connect,
 	.accept = vrb_accept,
 	.reject = vrb_reject,

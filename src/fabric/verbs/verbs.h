@@ -309,6 +309,7 @@ int vrb_gid_choose(struct ibv_context *ibv, uint8_t port, const union ibv_gid *p
 		   struct vrb_gid *out);
 
 /* addr.c: HOST:PORT, with an IPv6 HOST in brackets. A host name is resolved, which may block. */
+int vrb_addr_check(struct gn_fabric *fabric, const char *addr);
 int vrb_addr_parse(const char *addr, bool passive, struct sockaddr_storage *out);
 
 /* Copy of an rdma_cm event, used after its acknowledgement. */
